@@ -1,0 +1,90 @@
+// The expression graph behind every mask and score change. One small value, hashable and comparable; what the user
+// writes is traced (or parsed) into it, and everything else (tiles, evaluation, text, derivatives) is derived from it.
+// It knows the five coordinates (score, batch, head, query, key) and nothing else of attention.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tessera/error.hpp"
+
+namespace tessera {
+inline namespace TESSERA_API_NAMESPACE {
+
+enum class Type : std::uint8_t { boolean, integer, real };  // bool, int64, fp32
+
+enum class Op : std::uint8_t {
+  constant,                         // value: the bits of a bool, an int64 or a double
+  param,                            // slot: its place in the list of run-time values
+  batch, head, query, key, score,   // the coordinates
+  add, sub, mul, floor_div, mod, div, min, max, neg, abs, sign,
+  lt, le, gt, ge, eq, ne,
+  logical_and, logical_or, logical_not, select,
+  exp, exp2, log, tanh, sigmoid, sqrt, rsqrt, erf, pow, to_real,
+};
+
+// One operation. Arguments are indices of earlier nodes, so a graph is in evaluation order.
+struct Node {
+  Op op{};
+  Type type{};
+  std::uint8_t slot = 0;
+  std::uint8_t arg_count = 0;
+  std::array<std::uint16_t, 3> arg{};
+  std::int64_t value = 0;
+  bool operator==(const Node&) const = default;
+};
+
+// A run-time value: integer or real (bits). It is data beside the graph, so another window needs no new kernel.
+struct Param {
+  Type type = Type::integer;
+  std::int64_t value = 0;
+  bool operator==(const Param&) const = default;
+};
+
+namespace detail {
+// An immutable list that holds up to N elements in place and more behind a shared pointer: copying never allocates.
+template <class T, std::size_t N>
+class Frozen {
+ public:
+  Frozen() = default;
+  explicit Frozen(std::span<const T> items) : size_(items.size()) {
+    if (size_ > N) more_ = std::make_shared<const std::vector<T>>(items.begin(), items.end());
+    else for (std::size_t i = 0; i < size_; ++i) few_[i] = items[i];
+  }
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const T* data() const { return more_ ? more_->data() : few_.data(); }
+  const T& operator[](std::size_t i) const { return data()[i]; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + size_; }
+  std::span<const T> span() const { return {data(), size_}; }
+  bool operator==(const Frozen& other) const {
+    if (size_ != other.size_) return false;
+    for (std::size_t i = 0; i < size_; ++i)
+      if (!((*this)[i] == other[i])) return false;
+    return true;
+  }
+
+ private:
+  std::size_t size_ = 0;
+  std::array<T, N> few_{};
+  std::shared_ptr<const std::vector<T>> more_;
+};
+}  // namespace detail
+
+// Nodes in evaluation order (the last one is the result; no nodes: the identity) and the run-time values they name.
+// Canonical: common subexpressions stand once and constants are folded, so equal graphs compare equal.
+struct Graph {
+  detail::Frozen<Node, 20> nodes;
+  detail::Frozen<Param, 4> params;
+  bool operator==(const Graph&) const = default;
+};
+std::uint64_t hash(const Graph& graph);       // of structure and parameter values
+std::ostream& operator<<(std::ostream& out, const Graph& graph);  // the text form; parse_mask() reads it back
+
+}  // namespace TESSERA_API_NAMESPACE
+}  // namespace tessera

@@ -1,0 +1,35 @@
+// The contract between a plan and what runs it.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/plan.hpp"
+
+namespace tessera {
+
+// One way to run: a backend and its variant, with what it can do on this machine.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;     // "cpu"
+  virtual std::string_view variant() const = 0;  // "avx2"
+  // Whether this machine can run it at all: empty, or what is missing.
+  virtual std::string missing() const = 0;
+  // Every reason why the problem cannot be run here; empty: it can.
+  virtual std::vector<std::string> supports(const Problem& problem) const = 0;
+  // Fills tiling, partial_bytes and scratch_bytes from problem and tiles. Pure: the same for the same problem.
+  virtual void decide(PlanData& plan) const = 0;
+  // Runs a plan on validated tensors.
+  virtual void run(const PlanData& plan, const Inputs& inputs, const Outputs& outputs, const Exec& exec) const = 0;
+  // A line for people: what it is.
+  virtual std::string about() const = 0;
+
+  std::string full_name() const { return std::string(name()) + ":" + std::string(variant()); }
+};
+
+// The ONE ordered list, best first. src/attention/backends.cpp.
+const std::vector<const Backend*>& all_backends();
+
+}  // namespace tessera
