@@ -1,0 +1,23 @@
+// The one place where arguments are refused. Everything here throws Error before anything is written.
+// Must not know: devices' abilities, tile sizes, backends.
+#pragma once
+#include "tessera/problem.hpp"
+
+namespace tessera::problem {
+
+// Are these the tensors that `problem` describes? Shapes, types, packing, lse, offsets and alignment class (a higher one
+// is welcome). Throws Error(plan_mismatch) naming the first thing that differs, with both values; and everything that
+// describe() itself would refuse. Allocates nothing when all is well.
+void check_tensors(const Problem& problem, const Inputs& inputs, const Outputs& outputs);
+
+// What can only be refused with the data in hand: prefix sums (start at 0, never decrease, end within the total).
+// Offsets are free. Throws Error(invalid_packing) naming the index and both values. Allocates nothing.
+void check_values(const Problem& problem, const Inputs& inputs);
+
+// Reads an int32 or int64 element of a rank-1 tensor (prefix sums, offsets).
+std::int64_t integer_at(const Tensor& tensor, std::int64_t index);
+
+// For merge(): shapes, types, strides and overlap of two partial results and their output.
+void check_merge(const Outputs& a, const Outputs& b, const Outputs& out);
+
+}  // namespace tessera::problem
