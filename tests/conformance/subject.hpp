@@ -1,0 +1,26 @@
+// The thing under test: anything that computes attention. The suite is written once and runs on every one.
+// Must not know: how cases are made.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/attention.hpp"
+
+namespace tessera::conformance {
+
+struct Subject {
+  std::string name;
+  std::function<void(const Inputs&, const Outputs&, const Options&, const Exec&)> run;
+  // Bytes of workspace for such a call; empty: the subject takes none.
+  std::function<std::size_t(const Inputs&, const Outputs&, const Options&, int threads)> workspace_bytes{};
+  // Empty: the subject does not merge.
+  std::function<void(const Outputs&, const Outputs&, const Outputs&, const Exec&)> merge{};
+};
+
+// attention() pinned to each backend that can run on this machine, best first.
+std::vector<Subject> subjects();
+// attention() pinned to one ("cpu:avx2") or to what "cpu" or "" choose. Throws Error(unsupported) listing the names.
+Subject subject(const std::string& backend);
+
+}  // namespace tessera::conformance
