@@ -1,4 +1,5 @@
-"""The README is true: its C++ compiles and runs as pasted, its commands exist, and its links and the docs' lead somewhere."""
+"""The README is true: its C++ compiles and runs as pasted, its commands exist, its links and the docs' lead somewhere, and
+the budgets that docs/testing.md promises are those of ./run."""
 import pathlib
 import re
 import subprocess
@@ -48,6 +49,15 @@ class Readme(unittest.TestCase):
         named = set(re.findall(r"\./run ([a-z]+)", README))
         self.assertLessEqual({"demo", "test"}, named)
         self.assertLessEqual(named, known)
+
+    def test_the_budgets_are_those_of_the_script(self):
+        script = (tree.ROOT / "run").read_text(encoding="utf-8")
+        page = (tree.ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+        parts = re.findall(r'^ +part "([^"]+)" ([0-9]+) ', script, re.MULTILINE)
+        self.assertGreater(len(parts), 10)
+        self.assertEqual(re.findall(r"^\| ([^|]+) \| [^|]+ \| ([0-9]+) \|$", page, re.MULTILINE), parts)
+        quick = re.findall(r'^  part "[^"]+" ([0-9]+) ', script, re.MULTILINE)
+        self.assertLessEqual(sum(map(int, quick)), 600, "./run test has 10 minutes")
 
     def test_links_lead_somewhere(self):
         pages = [p for p in tree.files() if p.suffix == ".md"]
