@@ -1,6 +1,7 @@
 """Where things are: the source tree, its files, and the build under test. Shared by the tests of this folder."""
 import os
 import pathlib
+import shutil
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -11,7 +12,7 @@ CMAKE = os.environ.get("TESSERA_CMAKE", "cmake")
 
 def files(root=ROOT):
     """Files that belong to the project: what git tracks, or without git all but hidden folders and build folders."""
-    if (root / ".git").exists():
+    if (root / ".git").exists() and shutil.which("git"):
         listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True, text=True)
         if listed.returncode == 0:
             return [root / name for name in listed.stdout.split("\0") if name and (root / name).is_file()]
