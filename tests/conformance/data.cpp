@@ -1,0 +1,286 @@
+#include "data.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace tessera::conformance {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+// ----------------------------------------------------------------------------------------------------------------
+// layout Extents of [batch, tokens, heads, dim]; packed tensors have batch 1 and drop it at the end.
+struct Extents {
+  std::int64_t batch, tokens, heads, dim;
+};
+
+Tensor view(Buffer& buffer, std::int64_t first, const Extents& e, std::array<std::int64_t, 3> stride, bool packed) {
+  void* data = static_cast<char*>(buffer.data()) + first * size_bytes(buffer.dtype());
+  if (packed) return tensor(data, buffer.dtype(), {e.tokens, e.heads, e.dim}, {stride[1], stride[2], 1});
+  return tensor(data, buffer.dtype(), {e.batch, e.tokens, e.heads, e.dim}, {stride[0], stride[1], stride[2], 1});
+}
+
+Tensor place(std::vector<std::unique_ptr<Buffer>>& buffers, const CaseSpec& c, DType dtype, Extents e, Layout layout,
+             Poison poison) {
+  const bool packed = !c.packed.empty();
+  std::array<std::int64_t, 3> stride{e.tokens * e.heads * e.dim, e.heads * e.dim, e.dim};
+  std::int64_t first = 0, elements = e.batch * e.tokens * e.heads * e.dim;
+  if (layout == Layout::bhsd) {
+    stride = {e.tokens * e.heads * e.dim, e.dim, e.tokens * e.dim};
+  } else if (layout == Layout::sliced) {  // margins on every axis, no power of two anywhere
+    const std::int64_t row = e.dim + 3, token = (e.heads + 1) * row, sequence = (e.tokens + 2) * token;
+    stride = {sequence, token, row};
+    first = token + row + 1, elements = (e.batch + 1) * sequence;
+  } else if (layout == Layout::shared) {
+    stride[0] = 0, elements = e.tokens * e.heads * e.dim;
+  }
+  buffers.push_back(std::make_unique<Buffer>(dtype, elements, c.shift, poison));
+  return view(*buffers.back(), first, e, stride, packed);
+}
+
+void place_inputs(CaseData& data, const CaseSpec& c) {
+  const bool packed = !c.packed.empty();
+  const std::int64_t batch = packed ? 1 : c.batch;
+  const Extents q{batch, c.tokens_q + c.slack.q, c.heads_q, c.dim};
+  const Extents k{batch, c.tokens_k + c.slack.k, c.heads_kv, c.dim}, v{batch, k.tokens, c.heads_kv, c.dim_v};
+  Inputs& in = data.inputs;
+  if (c.layout == Layout::qkv) {  // one buffer, a row of q, k and v for each token
+    const bool all = q.tokens == k.tokens;
+    const std::int64_t q_row = all ? q.heads * q.dim : 0, k_row = k.heads * k.dim,
+                       row = q_row + k_row + v.heads * v.dim;
+    data.buffers.push_back(std::make_unique<Buffer>(c.dtype, batch * k.tokens * row, c.shift, Poison::input));
+    Buffer& buffer = *data.buffers.back();
+    const std::int64_t sequence = k.tokens * row;
+    if (all) in.q = view(buffer, 0, q, {sequence, row, q.dim}, packed);
+    in.k = view(buffer, q_row, k, {sequence, row, k.dim}, packed);
+    in.v = view(buffer, q_row + k_row, v, {sequence, row, v.dim}, packed);
+    if (!all) in.q = place(data.buffers, c, c.dtype, q, Layout::bshd, Poison::input);
+    return;
+  }
+  in.q = place(data.buffers, c, c.dtype, q, c.layout == Layout::shared ? Layout::bshd : c.layout, Poison::input);
+  in.k = place(data.buffers, c, c.dtype, k, c.layout, Poison::input);
+  in.v = place(data.buffers, c, c.dtype, v, c.layout, Poison::input);
+}
+
+Tensor integers(CaseData& data, const CaseSpec& c, const std::vector<std::int64_t>& values) {
+  const DType dtype = c.wide_index ? i64 : i32;
+  data.buffers.push_back(std::make_unique<Buffer>(dtype, std::ssize(values), 0, Poison::input));
+  Tensor t = tensor(data.buffers.back()->data(), dtype, {std::ssize(values)});
+  for (std::size_t i = 0; i < values.size(); ++i)
+    set_element(t, static_cast<std::int64_t>(i), static_cast<double>(values[i]));
+  return t;
+}
+
+// ----------------------------------------------------------------------------------------------------------------
+// values Visits every row of q, or of k and v, that belongs to a sequence.
+template <class Visit>
+void for_rows(const CaseData& data, const Tensor& t, bool of_queries, Visit visit) {
+  for (const Sequence& s : data.sequences)
+    for (std::int64_t token = 0; token < (of_queries ? s.q_count : s.k_count); ++token)
+      for (std::int64_t head = 0; head < heads_of(t); ++head)
+        visit(s, token, head, of_queries ? q_row_offset(t, s, token, head) : k_row_offset(t, s, token, head));
+}
+
+float huge_value(DType dtype) { return dtype == f16 ? 20000.0f : 1e36f; }
+float tiny_value(DType dtype) { return dtype == f16 ? 1e-4f : 1e-36f; }
+float denormal_value(DType dtype) { return dtype == f16 ? 2e-6f : 3e-41f; }
+
+void fill(const CaseData& data, const CaseSpec& c, Random& r) {
+  const Inputs& in = data.inputs;
+  const Family family = c.family;
+  const bool along = family == Family::growing || family == Family::falling;
+  std::vector<float> direction(static_cast<std::size_t>(c.dim));
+  for (float& x : direction) x = r.chance(0.5) ? 1.0f : -1.0f;
+  const float root = std::sqrt(static_cast<float>(c.dim));
+  const float constant = r.pick({1000.0f, -3.0f, 0.5f, 1.0f});
+  const float query_factor = r.pick({1.0f, 4.0f, 16.0f});
+  const float slope = r.pick({4.0f, 12.0f, 40.0f});  // growing: what the scores rise by along the sequence
+  const std::int64_t loud_dim = r.below(c.dim);
+  for_rows(data, in.q, true, [&](const Sequence&, std::int64_t, std::int64_t, std::int64_t at) {
+    for (std::int64_t i = 0; i < c.dim; ++i) {
+      float x = r.normal();
+      if (family == Family::outlier) x *= query_factor * (i == loud_dim ? 4.0f : 1.0f);
+      if (along) x = 0.1f * x + direction[i];
+      if (family == Family::tiny) x *= tiny_value(c.dtype);
+      if (family == Family::denormal && i % 2 == 0) x *= denormal_value(c.dtype);
+      if (family == Family::constant) x = constant;
+      if (family == Family::zeros) x = 0;
+      if (family == Family::huge) x *= 30;
+      if (family == Family::neg_inf && i == loud_dim) x = std::abs(x) + 0.5f;
+      set_element(in.q, at + i, static_cast<double>(x));
+    }
+  });
+  for_rows(data, in.k, false, [&](const Sequence& s, std::int64_t token, std::int64_t, std::int64_t at) {
+    const float place = static_cast<float>(token) / static_cast<float>(std::max<std::int64_t>(s.k_count, 1));
+    const bool loud = r.chance(0.03), silent = r.chance(0.2);
+    for (std::int64_t i = 0; i < c.dim; ++i) {
+      float x = r.normal();
+      if (family == Family::outlier) x *= (loud ? 6.0f : 1.0f) * (i == loud_dim ? 3.0f : 1.0f);
+      if (along) x = 0.3f * x + direction[i] * slope * (family == Family::growing ? place : 1 - place) / root;
+      if (family == Family::tiny) x *= tiny_value(c.dtype);
+      if (family == Family::constant) x = constant / 1000;
+      if (family == Family::huge) x *= 30;
+      if (family == Family::neg_inf && silent && i == loud_dim) x = -infinity;
+      set_element(in.k, at + i, static_cast<double>(x));
+    }
+  });
+  for_rows(data, in.v, false, [&](const Sequence&, std::int64_t, std::int64_t, std::int64_t at) {
+    for (std::int64_t i = 0; i < c.dim_v; ++i) {
+      float x = r.normal();
+      if (family == Family::outlier && r.chance(0.02)) x *= 60;
+      if (family == Family::tiny) x *= tiny_value(c.dtype);
+      if (family == Family::denormal) x *= denormal_value(c.dtype);
+      if (family == Family::constant) x = constant;
+      if (family == Family::huge)
+        x = std::clamp(x * huge_value(c.dtype), -3 * huge_value(c.dtype), 3 * huge_value(c.dtype));
+      set_element(in.v, at + i, static_cast<double>(x));
+    }
+  });
+}
+
+// NaN and Inf into keys and values. Masked: only where some row of the sequence does not attend to the key (all of
+// them, or a few, so that tiles mix both). Attended: anywhere. Infinite values only where a probability cannot round to
+// 0.
+void spoil(const CaseData& data, const CaseSpec& c, Random& r) {
+  const Inputs& in = data.inputs;
+  Attended attended(data.options.mask);
+  for (const Sequence& s : data.sequences) {
+    std::vector<std::int64_t> readers(static_cast<std::size_t>(s.k_count));
+    for (std::int64_t q = 0; q < s.q_count; ++q)
+      for (std::int64_t key : attended.keys(s, 0, q)) ++readers[key];
+    for (std::int64_t key = 0; key < s.k_count; ++key) {
+      if (c.family == Family::nan_masked) {
+        if (readers[key] == s.q_count) continue;
+        if (readers[key] > 0 && !r.chance(0.1)) continue;
+      } else if (!r.chance(0.02)) {
+        continue;
+      }
+      for (std::int64_t head = 0; head < c.heads_kv; ++head) {
+        const float k_value = r.pick({not_a_number, infinity, -infinity});
+        if (r.chance(0.7))
+          set_element(in.k, k_row_offset(in.k, s, key, head) + r.below(c.dim), static_cast<double>(k_value));
+        const float v_value = readers[key] == 0 ? r.pick({not_a_number, infinity, -infinity}) : not_a_number;
+        if (r.chance(0.7))
+          set_element(in.v, k_row_offset(in.v, s, key, head) + r.below(c.dim_v), static_cast<double>(v_value));
+      }
+    }
+    if (c.family == Family::nan_attended)
+      for (std::int64_t q = 0; q < s.q_count; ++q)
+        if (r.chance(0.03))
+          set_element(in.q, q_row_offset(in.q, s, q, r.below(c.heads_q)) + r.below(c.dim),
+                      static_cast<double>(not_a_number));
+  }
+}
+
+void own_rows(const CaseData& data, const Tensor& t, const Tensor& lse, std::vector<char>& o_owned,
+              std::vector<char>& lse_owned, std::int64_t o_first, std::int64_t lse_first) {
+  for_rows(data, t, true, [&](const Sequence& s, std::int64_t token, std::int64_t head, std::int64_t at) {
+    for (std::int64_t i = 0; i < dim_of(t); ++i) o_owned[o_first + at + i] = 1;
+    if (lse.defined()) lse_owned[lse_first + lse_offset(lse, s, token, head)] = 1;
+  });
+}
+
+}  // namespace
+
+CaseData make_data(const CaseSpec& c) {
+  CaseData data;
+  data.options.mask = parse_mask(c.mask);
+  data.options.scale = c.scale, data.options.q_offset = c.offset, data.options.batch_invariant = c.invariant;
+  place_inputs(data, c);
+  if (!c.packed.empty()) {
+    std::vector<std::int64_t> cu_q{0}, cu_k{0};
+    for (const Lengths& l : c.packed) cu_q.push_back(cu_q.back() + l.q), cu_k.push_back(cu_k.back() + l.k);
+    data.inputs.packed = {integers(data, c, cu_q), integers(data, c, cu_k)};
+  }
+  if (!c.offsets.empty()) data.inputs.q_offset = integers(data, c, c.offsets);
+  data.sequences = sequences(data.inputs, data.options);
+  Random random(c.seed);
+  fill(data, c, random);
+  if (c.family == Family::nan_masked || c.family == Family::nan_attended) spoil(data, c, random);
+  for (const auto& buffer : data.buffers) buffer->remember();
+  return data;
+}
+
+bool CaseData::inputs_intact() const {
+  return std::all_of(buffers.begin(), buffers.end(),
+                     [](const auto& b) { return b->guards_intact() && b->unchanged(); });
+}
+
+OutputSet CaseData::make_outputs(const CaseSpec& c) const {
+  OutputSet set;
+  const bool packed = !c.packed.empty();
+  const Layout layout = c.layout == Layout::bhsd || c.layout == Layout::sliced ? c.layout : Layout::bshd;
+  const std::int64_t batch = packed ? 1 : c.batch, tokens = c.tokens_q + c.slack.q;
+  std::vector<std::unique_ptr<Buffer>> made;
+  set.outputs.o = place(made, c, c.out, {batch, tokens, c.heads_q, c.dim_v}, layout, Poison::output);
+  set.o_buffer = std::move(made.back());
+  set.o_owned.resize(static_cast<std::size_t>(set.o_buffer->elements()));
+  if (c.lse) {
+    const std::int64_t pad = layout == Layout::sliced ? 3 : 0, head = tokens + pad, sequence = (c.heads_q + pad) * head;
+    set.lse_buffer = std::make_unique<Buffer>(f32, batch * sequence + pad, c.shift, Poison::output);
+    float* first = static_cast<float*>(set.lse_buffer->data()) + pad;
+    set.outputs.lse = packed ? tensor(first, {c.heads_q, tokens}, {head, 1})
+                             : tensor(first, {batch, c.heads_q, tokens}, {sequence, head, 1});
+    set.lse_owned.resize(static_cast<std::size_t>(set.lse_buffer->elements()));
+  }
+  const auto first_of = [](const Tensor& t, const Buffer& b) {
+    return (static_cast<char*>(t.data) - static_cast<char*>(b.data())) / size_bytes(t.dtype);
+  };
+  own_rows(*this, set.outputs.o, set.outputs.lse, set.o_owned, set.lse_owned, first_of(set.outputs.o, *set.o_buffer),
+           c.lse ? first_of(set.outputs.lse, *set.lse_buffer) : 0);
+  return set;
+}
+
+std::string OutputSet::stray_write() const {
+  if (!o_buffer->guards_intact()) return "the guards around O were written";
+  if (const std::int64_t at = o_buffer->first_stray_write(o_owned); at >= 0)
+    return "element " + std::to_string(at) + " of O's buffer belongs to no row but was written";
+  if (!lse_buffer) return {};
+  if (!lse_buffer->guards_intact()) return "the guards around LSE were written";
+  if (const std::int64_t at = lse_buffer->first_stray_write(lse_owned); at >= 0)
+    return "element " + std::to_string(at) + " of LSE's buffer belongs to no row but was written";
+  return {};
+}
+
+std::string first_difference(const Outputs& a, const Sequence& in_a, const Outputs& b, const Sequence& in_b,
+                             std::int64_t query_in_a, std::int64_t query_in_b, std::int64_t count) {
+  const auto same = [](const Tensor& x, std::int64_t at_x, const Tensor& y, std::int64_t at_y, std::int64_t elements) {
+    const std::size_t size = static_cast<std::size_t>(size_bytes(x.dtype));
+    return elements == 0 || std::memcmp(static_cast<const char*>(x.data) + at_x * size,
+                                        static_cast<const char*>(y.data) + at_y * size, elements * size) == 0;
+  };
+  for (std::int64_t head = 0; head < heads_of(a.o); ++head)
+    for (std::int64_t n = 0; n < count; ++n) {
+      const auto where = [&] {
+        return " of sequence " + std::to_string(in_a.index) + ", head " + std::to_string(head) + ", query " +
+               std::to_string(query_in_a + n);
+      };
+      const std::int64_t at_a = q_row_offset(a.o, in_a, query_in_a + n, head);
+      const std::int64_t at_b = q_row_offset(b.o, in_b, query_in_b + n, head);
+      for (std::int64_t j = 0; j < dim_of(a.o); ++j)
+        if (!same(a.o, at_a + j, b.o, at_b + j, 1))
+          return "O[" + std::to_string(j) + "]" + where() + ": " + std::to_string(element(a.o, at_a + j)) + " and " +
+                 std::to_string(element(b.o, at_b + j));
+      if (!a.lse.defined()) continue;
+      const std::int64_t l_a = lse_offset(a.lse, in_a, query_in_a + n, head),
+                         l_b = lse_offset(b.lse, in_b, query_in_b + n, head);
+      if (!same(a.lse, l_a, b.lse, l_b, 1))
+        return "LSE" + where() + ": " + std::to_string(element(a.lse, l_a)) + " and " +
+               std::to_string(element(b.lse, l_b));
+    }
+  return {};
+}
+
+Tensor rows_of(const Tensor& t, const Sequence& s, bool of_queries, std::int64_t first, std::int64_t count) {
+  const std::int64_t at = of_queries ? q_row_offset(t, s, first, 0) : k_row_offset(t, s, first, 0);
+  const std::int64_t token = t.stride[t.rank - 3], head = t.stride[t.rank - 2];
+  char* data = static_cast<char*>(t.data) + at * size_bytes(t.dtype);
+  return tensor(static_cast<void*>(data), t.dtype, {1, count, heads_of(t), dim_of(t)},
+                {token * std::max<std::int64_t>(count, 1), token, head, 1});
+}
+
+}  // namespace tessera::conformance

@@ -1,0 +1,116 @@
+// Runs one case on one subject and says what is wrong, if anything.
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "cases.hpp"
+#include "data.hpp"
+
+namespace tessera::conformance {
+namespace {
+
+struct Failed {
+  std::string text;
+};
+
+// One call with its own poisoned outputs and workspace; throws Failed on stray writes and on what the subject throws.
+void call(const Subject& subject, const CaseData& data, const Inputs& inputs, const OutputSet& set,
+          const Options& options, int threads, Scratch scratch, const std::string& which) {
+  Exec exec{.threads = threads};
+  std::optional<GuardedWorkspace> workspace;
+  try {
+    if (scratch == Scratch::exact && subject.workspace_bytes) {
+      workspace.emplace(subject.workspace_bytes(inputs, set.outputs, options, threads));
+      exec.workspace = {workspace->data(), workspace->bytes()};
+    }
+    subject.run(inputs, set.outputs, options, exec);
+  } catch (const std::exception& error) {
+    throw Failed{which + " threw: " + error.what()};
+  }
+  if (workspace && !workspace->guards_intact()) throw Failed{which + ": the guards around the workspace were written"};
+  if (std::string stray = set.stray_write(); !stray.empty()) throw Failed{which + ": " + stray};
+  if (!data.inputs_intact()) throw Failed{which + ": an input, or its guards, were written"};
+}
+
+bool names_batch(const Mask& mask) {
+  const auto& nodes = mask.graph().nodes;
+  return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == Op::batch; });
+}
+
+Scratch other(Scratch s) { return s == Scratch::arena ? Scratch::exact : Scratch::arena; }
+
+// Computes queries [first, first + count) of one sequence alone, as a dense or packed batch of one, and compares bits.
+void compare_alone(const Subject& subject, const CaseSpec& c, const CaseData& data, const Outputs& whole,
+                   const Sequence& s, std::int64_t first, std::int64_t count, bool packed, const std::string& which) {
+  CaseSpec alone = c;
+  alone.layout = Layout::bshd, alone.batch = 1, alone.packed.clear(), alone.slack = {}, alone.offsets.clear();
+  alone.tokens_q = count, alone.tokens_k = s.k_count;
+  CaseData one;
+  one.options = data.options;
+  one.options.q_offset = s.q_offset + first;
+  one.inputs.q = rows_of(data.inputs.q, s, true, first, count);
+  one.inputs.k = rows_of(data.inputs.k, s, false, 0, s.k_count);
+  one.inputs.v = rows_of(data.inputs.v, s, false, 0, s.k_count);
+  std::int32_t cu_q[2] = {0, static_cast<std::int32_t>(count)}, cu_k[2] = {0, static_cast<std::int32_t>(s.k_count)};
+  if (packed) {
+    alone.packed = {{count, s.k_count}};
+    for (Tensor* t : {&one.inputs.q, &one.inputs.k, &one.inputs.v})
+      *t = tensor(t->data, t->dtype, {t->shape[1], t->shape[2], t->shape[3]}, {t->stride[1], t->stride[2], 1});
+    one.inputs.packed = {tensor(cu_q, {2}), tensor(cu_k, {2})};
+  }
+  one.sequences = sequences(one.inputs, one.options);
+  const OutputSet set = one.make_outputs(alone);
+  call(subject, data, one.inputs, set, one.options, 1, Scratch::arena, which);
+  if (std::string text = first_difference(whole, s, set.outputs, one.sequences[0], first, 0, count); !text.empty())
+    throw Failed{which + " has other bits than in its batch: " + text};
+}
+
+void check_invariance(const Subject& subject, const CaseSpec& c, const CaseData& data, const Outputs& whole) {
+  if (data.sequences.empty() || names_batch(data.options.mask)) return;
+  Random random(c.seed ^ 0x5eed);
+  const Sequence& s = data.sequences[random.below(std::ssize(data.sequences))];
+  if (s.q_count == 0) return;
+  const bool was_packed = !c.packed.empty();
+  compare_alone(subject, c, data, whole, s, 0, s.q_count, !was_packed,
+                "sequence " + std::to_string(s.index) + " alone");
+  const std::int64_t cut = random.below(s.q_count), length = random.between(1, s.q_count - cut);
+  compare_alone(subject, c, data, whole, s, cut, length, false,
+                "the chunk of queries [" + std::to_string(cut) + ", " + std::to_string(cut + length) +
+                    ") of sequence " + std::to_string(s.index));
+  compare_alone(subject, c, data, whole, s, s.q_count - 1, 1, was_packed,
+                "the last query of sequence " + std::to_string(s.index) + " alone");
+}
+
+}  // namespace
+
+Outcome run_case(const Subject& subject, const CaseSpec& spec) {
+  Outcome outcome;
+  try {
+    const CaseData data = make_data(spec);
+    const OutputSet first = data.make_outputs(spec);
+    call(subject, data, data.inputs, first, data.options, spec.threads, spec.workspace, "the call");
+    const Expectation expectation = expect(data.inputs, data.options, spec.out,
+                                           spec.rows > 0 ? sample_rows(data.inputs, data.options, spec.rows, spec.seed)
+                                                         : all_rows(data.inputs, data.options));
+    const Verdict verdict = judge(expectation, first.outputs);
+    outcome.worst = verdict.worst;
+    if (!verdict) throw Failed{verdict.first};
+    const int threads = spec.threads == 1 ? 2 + static_cast<int>(spec.seed % 3) : 1;
+    const OutputSet second = data.make_outputs(spec);
+    call(subject, data, data.inputs, second, data.options, threads, other(spec.workspace),
+         "the call with " + std::to_string(threads) + " threads");
+    for (const Sequence& s : data.sequences)
+      if (std::string text = first_difference(first.outputs, s, second.outputs, s, 0, 0, s.q_count); !text.empty())
+        throw Failed{"not repeatable: with " + std::to_string(spec.threads) + " and " + std::to_string(threads) +
+                     " threads: " + text};
+    if (spec.invariant) check_invariance(subject, spec, data, first.outputs);
+  } catch (const Failed& failed) {
+    outcome.failure = failed.text;
+  } catch (const std::exception& error) {
+    outcome.failure = std::string("the suite itself: ") + error.what();
+  }
+  return outcome;
+}
+
+}  // namespace tessera::conformance
