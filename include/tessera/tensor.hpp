@@ -86,7 +86,7 @@ Tensor tensor(const void* data, DType dtype, std::initializer_list<std::int64_t>
               std::initializer_list<std::int64_t> stride = {}, Device device = {});
 // The element type follows from the pointer.
 template <class T>
-  requires(dtype_of<T>() != DType::none)
+  requires(!std::is_void_v<T> && dtype_of<T>() != DType::none)
 Tensor tensor(T* data, std::initializer_list<std::int64_t> shape, std::initializer_list<std::int64_t> stride = {},
               Device device = {}) {
   if constexpr (std::is_const_v<T>)
