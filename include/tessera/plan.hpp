@@ -11,6 +11,7 @@
 #include "tessera/tile_map.hpp"
 
 namespace tessera {
+class Backend;
 inline namespace TESSERA_API_NAMESPACE {
 
 // Runs `count` tasks; task(context, i) for every i in [0, count), in any order, on any threads, and returns when all are
@@ -72,6 +73,7 @@ struct PlanData {
   std::size_t partial_bytes = 0;  // workspace for partial results
   std::size_t scratch_bytes = 0;  // workspace for each thread
   std::vector<PassedOver> passed_over;
+  const Backend* runner = nullptr;
 };
 
 // A decided plan: const, reentrant, cheap to copy. Two plans are equal when they would do the same.

@@ -1,0 +1,295 @@
+// The CPU backend: how work is cut (a function of the shape alone) and how the pieces are run.
+#include "cpu/cpu_backend.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "cpu/fault.hpp"
+#include "cpu/kernels.hpp"
+#include "cpu/pool.hpp"
+#include "mods/graph.hpp"
+#include "problem/validate.hpp"
+
+namespace tessera::cpu {
+namespace {
+
+constexpr std::int64_t max_dim = 512;
+constexpr std::int64_t queries_per_item = 128;  // 64 to 256 measure alike; smaller ones balance better
+// A partial result is closed and merged every 16 key blocks, whoever computes it: splitting the keys over threads then
+// changes no bit. Merging costs dim_v of some 3000 * dim_v multiplications.
+constexpr std::int64_t blocks_per_split = 16;
+constexpr std::int64_t enough_items = 32;                   // below this the keys are split as well
+constexpr std::size_t max_partial_bytes = 256u << 20;       // ... unless the partial results outgrow this
+constexpr double flops_worth_waking = 4e6;                  // below this a second thread costs more than it brings
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+std::size_t padded(std::size_t bytes) { return (bytes + scratch_alignment - 1) / scratch_alignment * scratch_alignment; }
+
+// ------------------------------------------------------------------------------------------------ a call's work list
+// Sequences, tiles and splits of one call. Items are numbered, never stored: a packed batch needs one prefix sum.
+struct Work {
+  const PlanData& plan;
+  const Inputs& in;
+  const Outputs& out;
+  const Kernels& kernels;
+  std::int64_t heads_units;               // groups of heads that share an item
+  std::int64_t* tiles_before = nullptr;   // packed: [batch + 1], query tiles of the sequences before
+  float* partial = nullptr;
+  std::int64_t tile_floats = 0;           // of one partial result
+  char* scratch = nullptr;
+
+  std::int64_t sequence_tiles(std::int64_t queries) const { return ceil_div(queries, plan.tiling.q_tile); }
+  std::int64_t tiles() const {  // over all sequences, of one unit of heads
+    const Problem& p = plan.problem;
+    return p.packed ? tiles_before[p.batch] : p.batch * sequence_tiles(p.tokens_q);
+  }
+  std::int64_t items(std::int64_t splits) const { return tiles() * heads_units * splits; }
+
+  void count_tiles() {
+    const Problem& p = plan.problem;
+    tiles_before[0] = 0;
+    for (std::int64_t i = 0; i < p.batch; ++i) {
+      const std::int64_t queries =
+          problem::integer_at(in.packed.cu_q, i + 1) - problem::integer_at(in.packed.cu_q, i);
+      tiles_before[i + 1] = tiles_before[i] + sequence_tiles(queries);
+    }
+  }
+
+  // Tile number `index` with everything but its keys' range and destination decided.
+  Tile tile(std::int64_t index) const {
+    const Problem& p = plan.problem;
+    const Tiling& cut = plan.tiling;
+    Tile t;
+    std::int64_t sequence, unit, number, count, queries = p.tokens_q, keys = p.tokens_kv, q_start = 0, k_start = 0;
+    if (p.packed) {
+      const std::int64_t all = tiles_before[p.batch];
+      unit = index / all;
+      const std::int64_t* found = std::upper_bound(tiles_before, tiles_before + p.batch + 1, index % all) - 1;
+      sequence = found - tiles_before;
+      number = index % all - *found;
+      q_start = problem::integer_at(in.packed.cu_q, sequence);
+      k_start = problem::integer_at(in.packed.cu_k, sequence);
+      queries = problem::integer_at(in.packed.cu_q, sequence + 1) - q_start;
+      keys = problem::integer_at(in.packed.cu_k, sequence + 1) - k_start;
+      count = sequence_tiles(queries);
+      if (TESSERA_FAULT(packed_start_ignored)) k_start = 0;
+    } else {
+      count = sequence_tiles(queries);
+      unit = index / count % heads_units, sequence = index / count / heads_units;
+      number = index % count;
+    }
+    number = count - 1 - number;  // the longest causal rows first: the last items to start are the shortest
+    const std::int64_t head = unit * cut.heads_per_tile, first = number * cut.q_tile;
+    const std::int64_t kv_head = TESSERA_FAULT(wrong_group_head) ? head % p.heads_kv : head / p.group();
+    // Axes of [batch, tokens, heads, dim] and of packed [total, heads, dim].
+    const int token = p.packed ? 0 : 1, heads = token + 1;
+    auto row = [&](const Tensor& x, std::int64_t at, std::int64_t h) {
+      const std::int64_t offset = (p.packed ? 0 : sequence * x.stride[0]) + at * x.stride[token] + h * x.stride[heads];
+      return static_cast<char*>(x.data) + offset * size_bytes(x.dtype);
+    };
+    t.q = row(in.q, q_start + first, head), t.k = row(in.k, k_start, kv_head), t.v = row(in.v, k_start, kv_head);
+    t.q_head_stride = in.q.stride[heads], t.q_token_stride = in.q.stride[token];
+    t.k_token_stride = in.k.stride[token], t.v_token_stride = in.v.stride[token];
+    t.o = row(out.o, q_start + first, head);
+    t.o_head_stride = out.o.stride[heads], t.o_token_stride = out.o.stride[token];
+    if (out.lse.defined()) {  // [batch, heads, tokens], packed [heads, total]
+      const int lse_head = p.packed ? 0 : 1;
+      t.lse_head_stride = out.lse.stride[lse_head], t.lse_token_stride = out.lse.stride[lse_head + 1];
+      t.lse = out.lse.as<float>() + (p.packed ? 0 : sequence * out.lse.stride[0]) + head * t.lse_head_stride +
+              (q_start + first) * t.lse_token_stride;
+    }
+    t.dtype = p.dtype, t.out_dtype = p.out_dtype;
+    t.queries = std::min(cut.q_tile, queries - first), t.heads = cut.heads_per_tile;
+    t.dim = p.dim, t.dim_v = p.dim_v, t.scale = p.scale;
+    const std::int64_t offset = p.offset_per_sequence ? problem::integer_at(in.q_offset, sequence)
+                                                      : p.q_offset.value_or(keys - queries);
+    t.q_position = offset + first;
+    t.k_end = keys;
+    t.kv_split = cut.kv_split;
+    t.tiles = &plan.tiles, t.mask = &p.mask;
+    t.batch = sequence, t.first_head = head;
+    return t;
+  }
+};
+
+// One pass over numbered items by any number of threads. Which thread takes which item changes no bit.
+struct Pass {
+  const Work& work;
+  std::int64_t items;
+  bool combine;
+  std::atomic<std::int64_t> next{0};
+
+  void run_item(std::int64_t index, float* scratch) const {
+    const Tiling& cut = work.plan.tiling;
+    if (combine) {
+      Tile t = work.tile(index);
+      t.partial = work.partial + index * cut.splits * work.tile_floats;
+      const std::int64_t used = std::max<std::int64_t>(1, ceil_div(t.k_end, cut.kv_split));
+      work.kernels.combine(t, used, work.tile_floats, scratch);
+      return;
+    }
+    Tile t = work.tile(index / cut.splits);
+    if (cut.splits > 1) {
+      t.k_begin = index % cut.splits * cut.kv_split;
+      if (t.k_begin > 0 && t.k_begin >= t.k_end) return;
+      t.k_end = std::min(t.k_end, t.k_begin + cut.kv_split);
+      t.partial = work.partial + index * work.tile_floats;
+    }
+    work.kernels.forward(t, scratch);
+  }
+  static void task(void* context, int slot) {
+    auto& pass = *static_cast<Pass*>(context);
+    auto* scratch = reinterpret_cast<float*>(pass.work.scratch + pass.work.plan.scratch_bytes * slot);
+    for (std::int64_t i; (i = pass.next.fetch_add(1, std::memory_order_relaxed)) < pass.items;)
+      pass.run_item(i, scratch);
+  }
+};
+
+// ------------------------------------------------------------------------------------------------ the backend
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const Kernels& kernels, bool present, const char* about)
+      : kernels_(kernels), present_(present), about_(about) {}
+  std::string_view name() const override { return "cpu"; }
+  std::string_view variant() const override { return kernels_.name; }
+  std::string about() const override { return about_; }
+
+  std::string missing() const override {
+    if (!present_) return "this processor has no " + std::string(about_);
+    static const char* const pinned = std::getenv("TESSERA_CPU_ISA");
+    if (pinned && *pinned && variant() != pinned)
+      return "TESSERA_CPU_ISA=" + std::string(pinned) + " asks for another instruction set (avx512, avx2 or scalar)";
+    return {};
+  }
+
+  std::vector<std::string> supports(const Problem& p) const override {
+    std::vector<std::string> reasons;
+    if (p.device.type != DeviceType::cpu) reasons.push_back("the tensors are on a CUDA device: they must be on the cpu");
+    auto dim = [&](const char* which, std::int64_t value) {
+      if (value > max_dim)
+        reasons.push_back(std::string("the head dim of ") + which + " is " + std::to_string(value) +
+                          ": the cpu backend takes 1 to " + std::to_string(max_dim));
+    };
+    dim("q and k", p.dim), dim("v", p.dim_v);
+    return reasons;
+  }
+
+  void decide(PlanData& plan) const override {
+    const Problem& p = plan.problem;
+    Tiling& cut = plan.tiling;
+    cut.panel = kernels_.panel, cut.k_block = kernels_.k_block;
+    cut.kv_split = blocks_per_split * kernels_.k_block;
+    cut.q_tile = queries_per_item;
+    // Few queries: the heads of a group share a panel, and every load of K and V.
+    if (!p.packed && p.tokens_q > 0 && 2 * p.tokens_q <= kernels_.panel) {
+      cut.q_tile = p.tokens_q;
+      for (std::int64_t heads = 1; heads <= p.group(); ++heads)
+        if (p.group() % heads == 0 && heads * p.tokens_q <= queries_per_item) cut.heads_per_tile = heads;
+    }
+    const std::int64_t rows = cut.q_tile * cut.heads_per_tile;
+    const std::int64_t units = p.heads_q / cut.heads_per_tile;
+    const std::int64_t tiles =
+        units * (p.packed ? ceil_div(p.tokens_q, cut.q_tile) + p.batch : p.batch * ceil_div(p.tokens_q, cut.q_tile));
+    const std::int64_t splits = std::max<std::int64_t>(1, ceil_div(p.tokens_kv, cut.kv_split));
+    const double partial = static_cast<double>(tiles) * static_cast<double>(splits) *
+                           static_cast<double>(tile_floats(plan)) * sizeof(float);
+    if (tiles < enough_items && partial <= static_cast<double>(max_partial_bytes)) cut.splits = splits;
+    cut.items = tiles * cut.splits;
+    plan.partial_bytes = cut.splits > 1 ? padded(static_cast<std::size_t>(partial)) : 0;
+    if (p.packed) plan.partial_bytes += padded(static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t));
+    plan.scratch_bytes = padded(static_cast<std::size_t>(kernels_.scratch_floats(rows, p.dim, p.dim_v)) * sizeof(float));
+  }
+
+  void run(const PlanData& plan, const Inputs& in, const Outputs& out, const Exec& exec) const override {
+    const Problem& p = plan.problem;
+    const int wanted = exec.threads > 0 ? exec.threads : exec.executor ? exec.executor->concurrency() : default_threads();
+    const std::size_t needed = plan.partial_bytes + plan.scratch_bytes * static_cast<std::size_t>(wanted);
+    if (exec.workspace.data) {
+      check_workspace(exec.workspace, needed, wanted);
+      return run_in(static_cast<char*>(exec.workspace.data), wanted, plan, in, out, exec);
+    }
+    if (p.tokens_q == 0 || p.batch == 0) return;
+    const ArenaLease arena(needed);
+    run_in(static_cast<char*>(arena.data()), wanted, plan, in, out, exec);
+  }
+
+ private:
+  std::int64_t tile_floats(const PlanData& plan) const {
+    const std::int64_t rows = plan.tiling.q_tile * plan.tiling.heads_per_tile;
+    return ceil_div(rows, kernels_.panel) * state_floats(kernels_.panel, plan.problem.dim_v);
+  }
+  static void check_workspace(const Workspace& given, std::size_t needed, int threads) {
+    if (given.bytes < needed)
+      throw Error(Code::workspace_too_small, "the workspace has " + std::to_string(given.bytes) + " bytes, the plan needs " +
+                                                 std::to_string(needed) + " on " + std::to_string(threads) +
+                                                 " threads: ask plan.workspace_bytes(threads)");
+    if (reinterpret_cast<std::uintptr_t>(given.data) % scratch_alignment != 0)
+      throw Error(Code::workspace_too_small, "the workspace is not aligned to 64 bytes");
+  }
+
+  void run_in(char* memory, int wanted, const PlanData& plan, const Inputs& in, const Outputs& out,
+              const Exec& exec) const {
+    const Problem& p = plan.problem;
+    Work work{plan, in, out, kernels_, p.heads_q / plan.tiling.heads_per_tile};
+    work.scratch = memory;  // first, so that it is aligned whatever follows
+    char* rest = memory + plan.scratch_bytes * static_cast<std::size_t>(wanted);
+    if (p.packed) {
+      work.tiles_before = reinterpret_cast<std::int64_t*>(rest);
+      work.count_tiles();
+      rest += padded(static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t));
+    }
+    work.partial = reinterpret_cast<float*>(rest), work.tile_floats = tile_floats(plan);
+
+    Executor& executor = exec.executor ? *exec.executor : pool();
+    auto all = [&](std::int64_t items, bool combine) {
+      Pass pass{work, items, combine};
+      const bool worth = plan.cost.flops >= flops_worth_waking;
+      const int tasks = worth ? static_cast<int>(std::min<std::int64_t>(wanted, items)) : 1;
+      if (tasks <= 1) Pass::task(&pass, 0);
+      else executor.run(tasks, &Pass::task, &pass);
+    };
+    all(work.items(plan.tiling.splits), false);
+    if (plan.tiling.splits > 1) all(work.items(1), true);
+  }
+
+  const Kernels& kernels_;
+  const bool present_;
+  const char* const about_;
+};
+
+}  // namespace
+
+void mask_by_evaluation(const Tile& tile, float* s, std::int64_t panel, std::int64_t first_row, std::int64_t key,
+                        std::int64_t keys) {
+  mods::Point point;
+  point.b = tile.batch;
+  for (std::int64_t lane = 0; lane < panel; ++lane) {
+    const std::int64_t row = std::min(first_row + lane, tile.rows() - 1);
+    point.h = tile.first_head + row / tile.queries;
+    point.q = tile.q_position + row % tile.queries;
+    for (std::int64_t i = 0; i < keys; ++i) {
+      point.k = key + i;
+      if (!mods::evaluate_mask(tile.mask->graph(), point)) s[i * panel + lane] = -__builtin_inff();
+    }
+  }
+}
+
+std::vector<const Backend*> backends() {
+#if defined(__x86_64__)
+  static const bool has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  static const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  static const CpuBackend avx512(kernels_avx512(), has_avx512, "AVX-512 (F, BW, DQ, VL)");
+  static const CpuBackend avx2(kernels_avx2(), has_avx2, "AVX2, FMA and F16C");
+  static const CpuBackend scalar(kernels_scalar(), true, "portable C++");
+  return {&avx512, &avx2, &scalar};
+#else
+  static const CpuBackend scalar(kernels_scalar(), true, "portable C++");
+  return {&scalar};
+#endif
+}
+
+}  // namespace tessera::cpu

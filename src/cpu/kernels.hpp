@@ -1,0 +1,64 @@
+// What the CPU backend and its kernels say to each other: one work item, the scratch it needs, one table of functions
+// per instruction set.
+// Must not know: plans, threads, batches.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/tensor.hpp"
+#include "tessera/tile_map.hpp"
+
+namespace tessera::cpu {
+
+// Rows of a work item are (head, query) pairs of one key head: row r is query r % queries of head r / queries.
+// Strides count elements.
+struct Tile {
+  const void* q = nullptr;  // [heads][queries][dim]
+  std::int64_t q_head_stride = 0, q_token_stride = 0;
+  const void* k = nullptr;  // [keys][dim], key 0 of the sequence
+  const void* v = nullptr;  // [keys][dim_v]
+  std::int64_t k_token_stride = 0, v_token_stride = 0;
+  void* o = nullptr;  // [heads][queries][dim_v]
+  std::int64_t o_head_stride = 0, o_token_stride = 0;
+  float* lse = nullptr;  // [heads][queries], natural logarithm; or null
+  std::int64_t lse_head_stride = 0, lse_token_stride = 0;
+  DType dtype = DType::none, out_dtype = DType::none;
+  std::int64_t queries = 0, heads = 0;
+  std::int64_t dim = 0, dim_v = 0;
+  float scale = 0;
+  std::int64_t q_position = 0;           // logical position of query 0
+  std::int64_t k_begin = 0, k_end = 0;   // keys of this item; k_begin is a multiple of kv_split
+  std::int64_t kv_split = 0;             // a partial result is closed and merged every so many keys
+  float* partial = nullptr;              // null: finish the rows. Else: leave the panels' states here for combine()
+  const TileMap* tiles = nullptr;
+  const Mask* mask = nullptr;            // evaluated where the tile map is undecided
+  std::int64_t batch = 0, first_head = 0;  // coordinates of row 0 for the mask
+
+  std::int64_t rows() const { return heads * queries; }
+};
+
+// The state of a panel of `panel` rows, rows in the lanes: o [dim_v][panel], m [panel] (reference of the exponent, in
+// units of log2), l [panel] (sum of exp2(s - m)). Unnormalised; m is the lowest float while nothing is attended to.
+inline std::int64_t state_floats(std::int64_t panel, std::int64_t dim_v) { return (dim_v + 2) * panel; }
+
+// Sets S[key][lane] to -inf where the mask is false, one pair at a time: for masks that the tile map cannot decide.
+// positions, rows: of each lane. Not fast; never wrong.
+void mask_by_evaluation(const Tile& tile, float* s, std::int64_t panel, std::int64_t first_row, std::int64_t key,
+                        std::int64_t keys);
+
+struct Kernels {
+  const char* name;       // "avx2"
+  std::int64_t panel;     // rows in the lanes of one inner loop
+  std::int64_t k_block;   // keys between two rescalings
+  // Floats of scratch for one thread, for items of up to `rows` rows.
+  std::int64_t (*scratch_floats)(std::int64_t rows, std::int64_t dim, std::int64_t dim_v);
+  void (*forward)(const Tile& tile, float* scratch);
+  // Merges `splits` partial results, `split_stride` floats apart, in order, and finishes the rows of the tile.
+  void (*combine)(const Tile& tile, std::int64_t splits, std::int64_t split_stride, float* scratch);
+};
+
+const Kernels& kernels_scalar();
+const Kernels& kernels_avx2();    // x86-64 only
+const Kernels& kernels_avx512();  // x86-64 only
+
+}  // namespace tessera::cpu

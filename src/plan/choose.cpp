@@ -1,0 +1,68 @@
+#include "plan/choose.hpp"
+
+namespace tessera::plans {
+namespace {
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
+  return text;
+}
+
+bool matches(const Candidate& c, std::string_view pinned) {
+  return pinned.empty() || pinned == c.backend || pinned == c.full_name();
+}
+
+}  // namespace
+
+Choice choose(const std::vector<Candidate>& candidates, std::string_view pinned) {
+  Choice choice;
+  bool known = false;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const Candidate& c = candidates[i];
+    if (!matches(c, pinned)) {
+      choice.passed_over.push_back({c.full_name(), "the backend is pinned to " + std::string(pinned)});
+      continue;
+    }
+    known = true;
+    if (c.missing.empty() && c.reasons.empty()) {
+      choice.index = i;
+      return choice;
+    }
+    choice.passed_over.push_back({c.full_name(), c.missing.empty() ? joined(c.reasons) : c.missing});
+  }
+  std::string text;
+  if (!known) {
+    for (const Candidate& c : candidates) text += (text.empty() ? "" : ", ") + c.full_name();
+    throw Error(Code::invalid_option, "there is no backend '" + std::string(pinned) + "': it is one of " + text +
+                                          ", or the part before the colon");
+  }
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    if (matches(candidates[i], pinned))
+      text += "\n  " + choice.passed_over[i].candidate + ": " + choice.passed_over[i].reason;
+  throw Error(Code::unsupported, (pinned.empty() ? std::string("no backend") : "the pinned backend '" + std::string(pinned) + "'") +
+                                     (pinned.empty() ? " can run this problem:" : " cannot run this problem:") + text);
+}
+
+Cost cost(const Problem& p, const TileMap& tiles) {
+  Cost c;
+  const auto count = [](std::int64_t a) { return static_cast<double>(a); };
+  const double heads = count(p.heads_q);
+  if (p.packed) {
+    c.pairs = count(p.tokens_q) * count(p.tokens_kv) * heads, c.upper_bound = true;
+  } else {
+    const std::int64_t first = p.q_offset.value_or(p.tokens_kv - p.tokens_q);
+    const bool exact = !p.offset_per_sequence && tiles.decided();
+    c.pairs = count(p.batch) * heads *
+              (exact ? tiles.pairs(first, first + p.tokens_q, p.tokens_kv) : count(p.tokens_q) * count(p.tokens_kv));
+    c.upper_bound = !exact;
+  }
+  const double sequences = p.packed ? 1 : count(p.batch);
+  const double in = count(size_bytes(p.dtype)), out = count(size_bytes(p.out_dtype));
+  c.flops = 2 * c.pairs * count(p.dim + p.dim_v);
+  c.bytes = sequences * (count(p.tokens_q) * heads * (count(p.dim) * in + count(p.dim_v) * out + (p.wants_lse ? 4 : 0)) +
+                         count(p.tokens_kv) * count(p.heads_kv) * count(p.dim + p.dim_v) * in);
+  return c;
+}
+
+}  // namespace tessera::plans
