@@ -4,17 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "cases.hpp"
-#include "data.hpp"
+#include "check.hpp"
 
 namespace tessera::conformance {
-namespace {
-
-struct Failed {
-  std::string text;
-};
-
-// One call with its own poisoned outputs and workspace; throws Failed on stray writes and on what the subject throws.
 void call(const Subject& subject, const CaseData& data, const Inputs& inputs, const OutputSet& set,
           const Options& options, int threads, Scratch scratch, const std::string& which) {
   Exec exec{.threads = threads};
@@ -32,6 +24,8 @@ void call(const Subject& subject, const CaseData& data, const Inputs& inputs, co
   if (std::string stray = set.stray_write(); !stray.empty()) throw Failed{which + ": " + stray};
   if (!data.inputs_intact()) throw Failed{which + ": an input, or its guards, were written"};
 }
+
+namespace {
 
 bool names_batch(const Mask& mask) {
   const auto& nodes = mask.graph().nodes;
@@ -85,31 +79,29 @@ void check_invariance(const Subject& subject, const CaseSpec& c, const CaseData&
 }  // namespace
 
 Outcome run_case(const Subject& subject, const CaseSpec& spec) {
-  Outcome outcome;
-  try {
+  double worst = 0;
+  Outcome outcome = outcome_of([&] {
     const CaseData data = make_data(spec);
     const OutputSet first = data.make_outputs(spec);
     call(subject, data, data.inputs, first, data.options, spec.threads, spec.workspace, "the call");
-    const Expectation expectation = expect(data.inputs, data.options, spec.out,
-                                           spec.rows > 0 ? sample_rows(data.inputs, data.options, spec.rows, spec.seed)
-                                                         : all_rows(data.inputs, data.options));
-    const Verdict verdict = judge(expectation, first.outputs);
-    outcome.worst = verdict.worst;
-    if (!verdict) throw Failed{verdict.first};
+    std::vector<Row> rows = spec.rows > 0 ? sample_rows(data.inputs, data.options, spec.rows, spec.seed)
+                                          : all_rows(data.inputs, data.options);
+    const Verdict verdict = judge(expect(data.inputs, data.options, spec.out, std::move(rows)), first.outputs);
+    worst = verdict.worst;
+    require(static_cast<bool>(verdict), verdict.first);
     const int threads = spec.threads == 1 ? 2 + static_cast<int>(spec.seed % 3) : 1;
     const OutputSet second = data.make_outputs(spec);
     call(subject, data, data.inputs, second, data.options, threads, other(spec.workspace),
          "the call with " + std::to_string(threads) + " threads");
-    for (const Sequence& s : data.sequences)
-      if (std::string text = first_difference(first.outputs, s, second.outputs, s, 0, 0, s.q_count); !text.empty())
-        throw Failed{"not repeatable: with " + std::to_string(spec.threads) + " and " + std::to_string(threads) +
-                     " threads: " + text};
+    for (const Sequence& s : data.sequences) {
+      const std::string text = first_difference(first.outputs, s, second.outputs, s, 0, 0, s.q_count);
+      require(text.empty(), "not repeatable: with " + std::to_string(spec.threads) + " and " + std::to_string(threads) +
+                                " threads: " + text);
+    }
     if (spec.invariant) check_invariance(subject, spec, data, first.outputs);
-  } catch (const Failed& failed) {
-    outcome.failure = failed.text;
-  } catch (const std::exception& error) {
-    outcome.failure = std::string("the suite itself: ") + error.what();
-  }
+    return worst;
+  });
+  outcome.worst = worst;
   return outcome;
 }
 

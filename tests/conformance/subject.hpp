@@ -11,7 +11,7 @@ namespace tessera::conformance {
 
 struct Subject {
   std::string name;
-  std::function<void(const Inputs&, const Outputs&, const Options&, const Exec&)> run;
+  std::function<void(const Inputs&, const Outputs&, const Options&, const Exec&)> run{};
   // Bytes of workspace for such a call; empty: the subject takes none.
   std::function<std::size_t(const Inputs&, const Outputs&, const Options&, int threads)> workspace_bytes{};
   // Empty: the subject does not merge.
