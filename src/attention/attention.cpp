@@ -21,8 +21,8 @@ void check_exec(const Exec& exec) {
   if (exec.threads < 0)
     throw Error(Code::invalid_option, "threads is " + std::to_string(exec.threads) + ": it is 0 (all) or more");
   if (exec.executor && exec.executor->concurrency() < 1)
-    throw Error(Code::invalid_option, "the executor's concurrency is " + std::to_string(exec.executor->concurrency()) +
-                                          ": it is at least 1");
+    throw Error(Code::invalid_option,
+                "the executor's concurrency is " + std::to_string(exec.executor->concurrency()) + ": it is at least 1");
   if (!exec.workspace.data && exec.workspace.bytes > 0)
     throw Error(Code::null_pointer,
                 "the workspace has " + std::to_string(exec.workspace.bytes) + " bytes but no address");

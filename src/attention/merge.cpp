@@ -11,16 +11,24 @@ namespace {
 
 float read(const Tensor& x, std::int64_t at) {
   switch (x.dtype) {
-    case DType::bf16: return static_cast<float>(x.as<const BFloat16>()[at]);
-    case DType::f16: return static_cast<float>(x.as<const Float16>()[at]);
-    default: return x.as<const float>()[at];
+    case DType::bf16:
+      return static_cast<float>(x.as<const BFloat16>()[at]);
+    case DType::f16:
+      return static_cast<float>(x.as<const Float16>()[at]);
+    default:
+      return x.as<const float>()[at];
   }
 }
 void write(const Tensor& x, std::int64_t at, float value) {
   switch (x.dtype) {
-    case DType::bf16: x.as<BFloat16>()[at] = BFloat16(value); break;
-    case DType::f16: x.as<Float16>()[at] = Float16(value); break;
-    default: x.as<float>()[at] = value;
+    case DType::bf16:
+      x.as<BFloat16>()[at] = BFloat16(value);
+      break;
+    case DType::f16:
+      x.as<Float16>()[at] = Float16(value);
+      break;
+    default:
+      x.as<float>()[at] = value;
   }
 }
 

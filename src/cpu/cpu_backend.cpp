@@ -20,12 +20,14 @@ constexpr std::int64_t queries_per_item = 128;  // 64 to 256 measure alike; smal
 // A partial result is closed and merged every 16 key blocks, whoever computes it: splitting the keys over threads then
 // changes no bit. Merging costs dim_v of some 3000 * dim_v multiplications.
 constexpr std::int64_t blocks_per_split = 16;
-constexpr std::int64_t enough_items = 32;                   // below this the keys are split as well
-constexpr std::size_t max_partial_bytes = 256u << 20;       // ... unless the partial results outgrow this
-constexpr double flops_worth_waking = 4e6;                  // below this a second thread costs more than it brings
+constexpr std::int64_t enough_items = 32;              // below this the keys are split as well
+constexpr std::size_t max_partial_bytes = 256u << 20;  // ... unless the partial results outgrow this
+constexpr double flops_worth_waking = 4e6;             // below this a second thread costs more than it brings
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-std::size_t padded(std::size_t bytes) { return (bytes + scratch_alignment - 1) / scratch_alignment * scratch_alignment; }
+std::size_t padded(std::size_t bytes) {
+  return (bytes + scratch_alignment - 1) / scratch_alignment * scratch_alignment;
+}
 
 // ------------------------------------------------------------------------------------------------ a call's work list
 // Sequences, tiles and splits of one call. Items are numbered, never stored: a packed batch needs one prefix sum.
@@ -34,10 +36,10 @@ struct Work {
   const Inputs& in;
   const Outputs& out;
   const Kernels& kernels;
-  std::int64_t heads_units;               // groups of heads that share an item
-  std::int64_t* tiles_before = nullptr;   // packed: [batch + 1], query tiles of the sequences before
+  std::int64_t heads_units;              // groups of heads that share an item
+  std::int64_t* tiles_before = nullptr;  // packed: [batch + 1], query tiles of the sequences before
   float* partial = nullptr;
-  std::int64_t tile_floats = 0;           // of one partial result
+  std::int64_t tile_floats = 0;  // of one partial result
   char* scratch = nullptr;
 
   std::int64_t sequence_tiles(std::int64_t queries) const { return ceil_div(queries, plan.tiling.q_tile); }
@@ -51,8 +53,7 @@ struct Work {
     const Problem& p = plan.problem;
     tiles_before[0] = 0;
     for (std::int64_t i = 0; i < p.batch; ++i) {
-      const std::int64_t queries =
-          problem::integer_at(in.packed.cu_q, i + 1) - problem::integer_at(in.packed.cu_q, i);
+      const std::int64_t queries = problem::integer_at(in.packed.cu_q, i + 1) - problem::integer_at(in.packed.cu_q, i);
       tiles_before[i + 1] = tiles_before[i] + sequence_tiles(queries);
     }
   }
@@ -103,8 +104,8 @@ struct Work {
     t.dtype = p.dtype, t.out_dtype = p.out_dtype;
     t.queries = std::min(cut.q_tile, queries - first), t.heads = cut.heads_per_tile;
     t.dim = p.dim, t.dim_v = p.dim_v, t.scale = p.scale;
-    const std::int64_t offset = p.offset_per_sequence ? problem::integer_at(in.q_offset, sequence)
-                                                      : p.q_offset.value_or(keys - queries);
+    const std::int64_t offset =
+        p.offset_per_sequence ? problem::integer_at(in.q_offset, sequence) : p.q_offset.value_or(keys - queries);
     t.q_position = offset + first;
     t.k_end = keys;
     t.kv_split = cut.kv_split;
@@ -166,7 +167,8 @@ class CpuBackend final : public Backend {
 
   std::vector<std::string> supports(const Problem& p) const override {
     std::vector<std::string> reasons;
-    if (p.device.type != DeviceType::cpu) reasons.push_back("the tensors are on a CUDA device: they must be on the cpu");
+    if (p.device.type != DeviceType::cpu)
+      reasons.push_back("the tensors are on a CUDA device: they must be on the cpu");
     auto dim = [&](const char* which, std::int64_t value) {
       if (value > max_dim)
         reasons.push_back(std::string("the head dim of ") + which + " is " + std::to_string(value) +
@@ -199,12 +201,15 @@ class CpuBackend final : public Backend {
     cut.items = tiles * cut.splits;
     plan.partial_bytes = cut.splits > 1 ? padded(static_cast<std::size_t>(partial)) : 0;
     if (p.packed) plan.partial_bytes += padded(static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t));
-    plan.scratch_bytes = padded(static_cast<std::size_t>(kernels_.scratch_floats(rows, p.dim, p.dim_v)) * sizeof(float));
+    plan.scratch_bytes =
+        padded(static_cast<std::size_t>(kernels_.scratch_floats(rows, p.dim, p.dim_v)) * sizeof(float));
   }
 
   void run(const PlanData& plan, const Inputs& in, const Outputs& out, const Exec& exec) const override {
     const Problem& p = plan.problem;
-    const int wanted = exec.threads > 0 ? exec.threads : exec.executor ? exec.executor->concurrency() : default_threads();
+    const int wanted = exec.threads > 0 ? exec.threads
+                       : exec.executor  ? exec.executor->concurrency()
+                                        : default_threads();
     const std::size_t needed = plan.partial_bytes + plan.scratch_bytes * static_cast<std::size_t>(wanted);
     if (exec.workspace.data) {
       check_workspace(exec.workspace, needed, wanted);
@@ -222,8 +227,9 @@ class CpuBackend final : public Backend {
   }
   static void check_workspace(const Workspace& given, std::size_t needed, int threads) {
     if (given.bytes < needed)
-      throw Error(Code::workspace_too_small, "the workspace has " + std::to_string(given.bytes) + " bytes, the plan needs " +
-                                                 std::to_string(needed) + " on " + std::to_string(threads) +
+      throw Error(Code::workspace_too_small, "the workspace has " + std::to_string(given.bytes) +
+                                                 " bytes, the plan needs " + std::to_string(needed) + " on " +
+                                                 std::to_string(threads) +
                                                  " threads: ask plan.workspace_bytes(threads)");
     if (reinterpret_cast<std::uintptr_t>(given.data) % scratch_alignment != 0)
       throw Error(Code::workspace_too_small, "the workspace is not aligned to 64 bytes");

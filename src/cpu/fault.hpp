@@ -2,22 +2,22 @@
 // In every other build a fault is the constant false and leaves no trace.
 #pragma once
 
-#define TESSERA_FAULTS(X)                                                                                      \
-  X(mask_off_by_one)      /* the band's upper end one key too far */                                           \
-  X(mask_skipped)         /* boundary tiles are not masked at all */                                           \
-  X(rescale_missing)      /* O is not rescaled when the maximum grows */                                       \
-  X(stale_sum)            /* the sum is not rescaled when the maximum grows */                                 \
-  X(lse_base_2)           /* LSE without the factor ln 2 */                                                    \
-  X(scale_missing)        /* scores are not scaled */                                                          \
-  X(wrong_group_head)     /* query heads are spread over the key heads cyclically */                           \
-  X(band_begin_ignored)   /* the band's lower end does not mask */                                             \
-  X(last_block_dropped)   /* keys past the last whole block are ignored */                                     \
-  X(last_split_dropped)   /* the merge forgets the last partial result */                                      \
-  X(merge_unscaled)       /* partial results are added without their references */                             \
-  X(redo_skipped)         /* non-finite rows are not redone on the selecting path */                           \
-  X(empty_row_divided)    /* a row that attends to nothing is normalised all the same */                       \
-  X(offset_ignored)       /* the logical position of the first query is taken as 0 */                          \
-  X(packed_start_ignored) /* every packed sequence reads the keys of the first one */                          \
+#define TESSERA_FAULTS(X)                                                                \
+  X(mask_off_by_one)      /* the band's upper end one key too far */                     \
+  X(mask_skipped)         /* boundary tiles are not masked at all */                     \
+  X(rescale_missing)      /* O is not rescaled when the maximum grows */                 \
+  X(stale_sum)            /* the sum is not rescaled when the maximum grows */           \
+  X(lse_base_2)           /* LSE without the factor ln 2 */                              \
+  X(scale_missing)        /* scores are not scaled */                                    \
+  X(wrong_group_head)     /* query heads are spread over the key heads cyclically */     \
+  X(band_begin_ignored)   /* the band's lower end does not mask */                       \
+  X(last_block_dropped)   /* keys past the last whole block are ignored */               \
+  X(last_split_dropped)   /* the merge forgets the last partial result */                \
+  X(merge_unscaled)       /* partial results are added without their references */       \
+  X(redo_skipped)         /* non-finite rows are not redone on the selecting path */     \
+  X(empty_row_divided)    /* a row that attends to nothing is normalised all the same */ \
+  X(offset_ignored)       /* the logical position of the first query is taken as 0 */    \
+  X(packed_start_ignored) /* every packed sequence reads the keys of the first one */    \
   X(last_dim_dropped)     /* the last column of V is not accumulated */
 
 namespace tessera::cpu {

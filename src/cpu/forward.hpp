@@ -1,8 +1,8 @@
 // The forward kernel: one algorithm for every instruction set. Queries in the lanes, everything transposed:
 //
-//   S^T = K Q^T     keys x rows: K broadcast from its own rows, Q^T packed once; the row maximum is a vertical operation
-//   P^T = exp2(S^T - m)
-//   O^T = O^T * exp2(m_old - m) + V^T P^T     P^T is already the operand; V broadcast from its own rows
+//   S^T = K Q^T     keys x rows: K broadcast from its own rows, Q^T packed once; the row maximum is a vertical
+//   operation P^T = exp2(S^T - m) O^T = O^T * exp2(m_old - m) + V^T P^T     P^T is already the operand; V broadcast
+//   from its own rows
 //
 // No horizontal reduction anywhere, and K and V need nothing but a row stride. Measurements: docs/kernels/cpu.md.
 // Each instruction set includes this file in its own translation unit, in an unnamed namespace and without any inline
@@ -48,7 +48,8 @@ struct Forward {
       q_size = padded(t.dim * panel), state_size = padded(state_floats(panel, t.dim_v));
       auto take = [&](std::int64_t floats) { return at += floats, at - floats; };
       q = take(panels * q_size), state = take(panels * state_size), closed = take(panels * state_size);
-      redone = take(state_size), rows = take(2 * padded(panel * max(t.dim, t.dim_v))), s = take(padded(k_block * panel));
+      redone = take(state_size), rows = take(2 * padded(panel * max(t.dim, t.dim_v))),
+      s = take(padded(k_block * panel));
       k = take(padded(k_block * t.dim)), v = take(padded(k_block * t.dim_v));
     }
   };
@@ -86,6 +87,7 @@ struct Forward {
     F c[n][2];
     const float* row[n];
     for (int i = 0; i < n; ++i) c[i][0] = c[i][1] = S::set(0), row[i] = k + i * stride;
+#pragma GCC unroll 4
     for (std::int64_t j = 0; j < dim; ++j) {
       const F b0 = S::load(q + j * panel), b1 = S::load(q + j * panel + lanes);
 #pragma GCC unroll 16
@@ -110,6 +112,7 @@ struct Forward {
 #pragma GCC unroll 16
     for (int i = 0; i < n; ++i)
       c[i][0] = S::mul(a0, S::load(o + i * panel)), c[i][1] = S::mul(a1, S::load(o + i * panel + lanes));
+#pragma GCC unroll 4
     for (std::int64_t r = 0; r < keys; ++r) {
       const F b0 = S::load(p + r * panel), b1 = S::load(p + r * panel + lanes);
       const float* row = v + r * stride;
@@ -143,7 +146,8 @@ struct Forward {
       M keep[2] = {S::none(), S::none()};
       for (std::int64_t b = 0; b < band_count; ++b) {
         const F first = S::set(distance(key + i - at.begin, band[b].hi + (TESSERA_FAULT(mask_off_by_one) ? 1 : 0)));
-        const F last = S::set(distance(key + i - at.begin, TESSERA_FAULT(band_begin_ignored) ? -(1 << 30) : band[b].lo));
+        const F last =
+            S::set(distance(key + i - at.begin, TESSERA_FAULT(band_begin_ignored) ? -(1 << 30) : band[b].lo));
         for (int half = 0; half < 2; ++half)
           keep[half] = S::either(keep[half], S::both(S::ge(above[half], first), S::ge(last, above[half])));
       }
@@ -211,8 +215,7 @@ struct Forward {
     std::int64_t j = 0;
     const std::int64_t dims = t.dim_v - (TESSERA_FAULT(last_dim_dropped) ? 1 : 0);
     auto columns = [&]<int size>() __attribute__((always_inline)) {
-      for (; j + size <= dims; j += size)
-        accumulate<size, Select>(v + j, v_stride, n, s, state + j * panel, a0, a1);
+      for (; j + size <= dims; j += size) accumulate<size, Select>(v + j, v_stride, n, s, state + j * panel, a0, a1);
     };
     columns.template operator()<S::pv_dims>();
     if constexpr (S::pv_dims > 4) columns.template operator()<4>();
@@ -269,6 +272,15 @@ struct Forward {
     for (std::int64_t i = 0; i < n; ++i)
       S::widen(t.dtype, element(base, t.dtype, (key + i) * stride), dim, buffer + i * dim);
     return out_stride = dim, buffer;
+  }
+  // Asks for slice `part` of `parts` of the next block's rows, so that they are in L2 when their turn comes.
+  static void prefetch(const Tile& t, const void* base, std::int64_t stride, std::int64_t dim, std::int64_t key,
+                       std::int64_t n, std::int64_t part, std::int64_t parts) {
+    const std::int64_t bytes = dim * (t.dtype == DType::f32 ? 4 : 2);
+    for (std::int64_t i = key + n * part / parts; i < key + n * (part + 1) / parts; ++i) {
+      const char* row = static_cast<const char*>(element(base, t.dtype, i * stride));
+      for (std::int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
+    }
   }
   // O = O^T / l and LSE = (m + log2 l) ln 2 of one panel.
   static void finish(const Tile& t, std::int64_t first_row, float* state, float* buffer) {
@@ -329,7 +341,10 @@ struct Forward {
         std::int64_t k_stride, v_stride;
         const float* k = widen(t, t.k, t.k_token_stride, begin, end - begin, t.dim, w.k, k_stride);
         const float* v = widen(t, t.v, t.v_token_stride, begin, end - begin, t.dim_v, w.v, v_stride);
+        const std::int64_t next = max(0, min(k_block, all.k_end - end));
         for (std::int64_t p = first; p < last; ++p) {
+          prefetch(t, t.k, t.k_token_stride, t.dim, end, next, p - first, last - first);
+          prefetch(t, t.v, t.v_token_stride, t.dim_v, end, next, p - first, last - first);
           const Positions at(t, p * panel);
           const Cover c = t.tiles->cover(at.begin, at.end, begin, end);
           masked = masked || c.coverage != Coverage::full;

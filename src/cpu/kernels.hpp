@@ -26,12 +26,12 @@ struct Tile {
   std::int64_t queries = 0, heads = 0;
   std::int64_t dim = 0, dim_v = 0;
   float scale = 0;
-  std::int64_t q_position = 0;           // logical position of query 0
-  std::int64_t k_begin = 0, k_end = 0;   // keys of this item; k_begin is a multiple of kv_split
-  std::int64_t kv_split = 0;             // a partial result is closed and merged every so many keys
-  float* partial = nullptr;              // null: finish the rows. Else: leave the panels' states here for combine()
+  std::int64_t q_position = 0;          // logical position of query 0
+  std::int64_t k_begin = 0, k_end = 0;  // keys of this item; k_begin is a multiple of kv_split
+  std::int64_t kv_split = 0;            // a partial result is closed and merged every so many keys
+  float* partial = nullptr;             // null: finish the rows. Else: leave the panels' states here for combine()
   const TileMap* tiles = nullptr;
-  const Mask* mask = nullptr;            // evaluated where the tile map is undecided
+  const Mask* mask = nullptr;              // evaluated where the tile map is undecided
   std::int64_t batch = 0, first_head = 0;  // coordinates of row 0 for the mask
 
   std::int64_t rows() const { return heads * queries; }
@@ -47,9 +47,9 @@ void mask_by_evaluation(const Tile& tile, float* s, std::int64_t panel, std::int
                         std::int64_t keys);
 
 struct Kernels {
-  const char* name;       // "avx2"
-  std::int64_t panel;     // rows in the lanes of one inner loop
-  std::int64_t k_block;   // keys between two rescalings
+  const char* name;      // "avx2"
+  std::int64_t panel;    // rows in the lanes of one inner loop
+  std::int64_t k_block;  // keys between two rescalings
   // Floats of scratch for one thread, for items of up to `rows` rows.
   std::int64_t (*scratch_floats)(std::int64_t rows, std::int64_t dim, std::int64_t dim_v);
   void (*forward)(const Tile& tile, float* scratch);

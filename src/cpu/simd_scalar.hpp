@@ -34,20 +34,46 @@ struct Scalar {
     for (int i = 0; i < lanes; ++i) r.x[i] = fn(i);
     return r;
   }
-  static F set(float a) { return each([&](int) { return a; }); }
-  static F load(const float* p) { return each([&](int i) { return p[i]; }); }
+  static F set(float a) {
+    return each([&](int) { return a; });
+  }
+  static F load(const float* p) {
+    return each([&](int i) { return p[i]; });
+  }
   static void store(float* p, F a) { std::memcpy(p, a.x, sizeof a.x); }
-  static F add(F a, F b) { return each([&](int i) { return a.x[i] + b.x[i]; }); }
-  static F sub(F a, F b) { return each([&](int i) { return a.x[i] - b.x[i]; }); }
-  static F mul(F a, F b) { return each([&](int i) { return a.x[i] * b.x[i]; }); }
-  static F fma(F a, F b, F c) { return each([&](int i) { return a.x[i] * b.x[i] + c.x[i]; }); }
-  static F max(F a, F b) { return each([&](int i) { return a.x[i] > b.x[i] ? a.x[i] : b.x[i]; }); }  // b if a is NaN
-  static M ge(F a, F b) { return test([&](int i) { return a.x[i] >= b.x[i]; }); }
-  static M eq(F a, F b) { return test([&](int i) { return a.x[i] == b.x[i]; }); }
-  static M both(M a, M b) { return test([&](int i) { return a.x[i] && b.x[i]; }); }
-  static M either(M a, M b) { return test([&](int i) { return a.x[i] || b.x[i]; }); }
-  static M none() { return test([](int) { return false; }); }
-  static F select(M m, F a, F b) { return each([&](int i) { return m.x[i] ? a.x[i] : b.x[i]; }); }
+  static F add(F a, F b) {
+    return each([&](int i) { return a.x[i] + b.x[i]; });
+  }
+  static F sub(F a, F b) {
+    return each([&](int i) { return a.x[i] - b.x[i]; });
+  }
+  static F mul(F a, F b) {
+    return each([&](int i) { return a.x[i] * b.x[i]; });
+  }
+  static F fma(F a, F b, F c) {
+    return each([&](int i) { return a.x[i] * b.x[i] + c.x[i]; });
+  }
+  static F max(F a, F b) {
+    return each([&](int i) { return a.x[i] > b.x[i] ? a.x[i] : b.x[i]; });
+  }  // b if a is NaN
+  static M ge(F a, F b) {
+    return test([&](int i) { return a.x[i] >= b.x[i]; });
+  }
+  static M eq(F a, F b) {
+    return test([&](int i) { return a.x[i] == b.x[i]; });
+  }
+  static M both(M a, M b) {
+    return test([&](int i) { return a.x[i] && b.x[i]; });
+  }
+  static M either(M a, M b) {
+    return test([&](int i) { return a.x[i] || b.x[i]; });
+  }
+  static M none() {
+    return test([](int) { return false; });
+  }
+  static F select(M m, F a, F b) {
+    return each([&](int i) { return m.x[i] ? a.x[i] : b.x[i]; });
+  }
 
   // 2^x; exactly 1 at 0 and exactly 0 below -127; NaN stays NaN. See exp2_coefficients.
   static F exp2(F a) {

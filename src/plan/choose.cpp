@@ -40,8 +40,9 @@ Choice choose(const std::vector<Candidate>& candidates, std::string_view pinned)
   for (std::size_t i = 0; i < candidates.size(); ++i)
     if (matches(candidates[i], pinned))
       text += "\n  " + choice.passed_over[i].candidate + ": " + choice.passed_over[i].reason;
-  throw Error(Code::unsupported, (pinned.empty() ? std::string("no backend") : "the pinned backend '" + std::string(pinned) + "'") +
-                                     (pinned.empty() ? " can run this problem:" : " cannot run this problem:") + text);
+  throw Error(Code::unsupported,
+              (pinned.empty() ? std::string("no backend") : "the pinned backend '" + std::string(pinned) + "'") +
+                  (pinned.empty() ? " can run this problem:" : " cannot run this problem:") + text);
 }
 
 Cost cost(const Problem& p, const TileMap& tiles) {
@@ -60,8 +61,9 @@ Cost cost(const Problem& p, const TileMap& tiles) {
   const double sequences = p.packed ? 1 : count(p.batch);
   const double in = count(size_bytes(p.dtype)), out = count(size_bytes(p.out_dtype));
   c.flops = 2 * c.pairs * count(p.dim + p.dim_v);
-  c.bytes = sequences * (count(p.tokens_q) * heads * (count(p.dim) * in + count(p.dim_v) * out + (p.wants_lse ? 4 : 0)) +
-                         count(p.tokens_kv) * count(p.heads_kv) * count(p.dim + p.dim_v) * in);
+  c.bytes =
+      sequences * (count(p.tokens_q) * heads * (count(p.dim) * in + count(p.dim_v) * out + (p.wants_lse ? 4 : 0)) +
+                   count(p.tokens_kv) * count(p.heads_kv) * count(p.dim + p.dim_v) * in);
   return c;
 }
 
