@@ -17,9 +17,9 @@ enum class DType : std::uint8_t { none, f32, bf16, f16, i32, i64, u8, b8 };
 inline constexpr DType f32 = DType::f32, bf16 = DType::bf16, f16 = DType::f16, i32 = DType::i32, i64 = DType::i64,
                        u8 = DType::u8, b8 = DType::b8;
 
-std::string_view name(DType dtype);          // "f32", "bf16", ...
-DType parse_dtype(std::string_view text);    // throws Error(invalid_dtype) listing the names
-std::int64_t size_bytes(DType dtype);        // of one element; none: 0
+std::string_view name(DType dtype);        // "f32", "bf16", ...
+DType parse_dtype(std::string_view text);  // throws Error(invalid_dtype) listing the names
+std::int64_t size_bytes(DType dtype);      // of one element; none: 0
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
 // Storage types for the 16-bit floats: bits only, so that a pointer says what it points to.
@@ -58,10 +58,12 @@ struct Tensor {
   std::array<std::int64_t, max_rank> stride{};
 
   bool defined() const { return dtype != DType::none; }
-  // Product of the extents. Throws Error(size_overflow) beyond 2^63 - 1.
+  // Product of the extents. Throws Error(size_overflow) beyond 2^63 - 1, Error(invalid_shape) for a negative extent.
   std::int64_t elements() const;
   template <class T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);  // "f32[2, 128, 8, 64]", strides where not dense
 
@@ -79,20 +81,19 @@ constexpr DType dtype_of() {
 }
 
 // A view of `shape` at `data`; strides in elements, row-major where left out.
-// Throws Error(invalid_shape) when rank is over max_rank, an extent is negative, or ranks differ.
+// Throws Error(invalid_shape) when rank is over max_rank, an extent is negative, or ranks differ; Error(invalid_dtype)
+// for a type without elements; Error(size_overflow) when the strides that are left out would leave 63 bits.
 Tensor tensor(void* data, DType dtype, std::initializer_list<std::int64_t> shape,
               std::initializer_list<std::int64_t> stride = {}, Device device = {});
 Tensor tensor(const void* data, DType dtype, std::initializer_list<std::int64_t> shape,
               std::initializer_list<std::int64_t> stride = {}, Device device = {});
 // The element type follows from the pointer.
 template <class T>
-  requires(!std::is_void_v<T> && dtype_of<T>() != DType::none)
-Tensor tensor(T* data, std::initializer_list<std::int64_t> shape, std::initializer_list<std::int64_t> stride = {},
-              Device device = {}) {
-  if constexpr (std::is_const_v<T>)
-    return tensor(static_cast<const void*>(data), dtype_of<T>(), shape, stride, device);
-  else
-    return tensor(static_cast<void*>(data), dtype_of<T>(), shape, stride, device);
+requires(!std::is_void_v<T> && dtype_of<T>() != DType::none) Tensor
+    tensor(T* data, std::initializer_list<std::int64_t> shape, std::initializer_list<std::int64_t> stride = {},
+           Device device = {}) {
+  if constexpr (std::is_const_v<T>) return tensor(static_cast<const void*>(data), dtype_of<T>(), shape, stride, device);
+  else return tensor(static_cast<void*>(data), dtype_of<T>(), shape, stride, device);
 }
 
 }  // namespace TESSERA_API_NAMESPACE

@@ -5,9 +5,27 @@
 
 namespace tessera::problem {
 
-// Are these the tensors that `problem` describes? Shapes, types, packing, lse, offsets and alignment class (a higher one
-// is welcome). Throws Error(plan_mismatch) naming the first thing that differs, with both values; and everything that
-// describe() itself would refuse. Allocates nothing when all is well.
+// What the tensors say by themselves. Named as in Problem.
+struct Facts {
+  DType dtype = DType::none, out_dtype = DType::none;
+  Device device{};
+  bool packed = false, wants_lse = false, offset_per_sequence = false;
+  std::int64_t batch = 0, heads_q = 0, heads_kv = 0;
+  std::int64_t tokens_q = 0, tokens_kv = 0;
+  std::int64_t dim = 0, dim_v = 0;
+  std::int64_t align_bytes = 0;
+};
+
+// Refuses what is wrong with the tensors and tells what they say. Without outputs: o of q's type and no lse. Reads no
+// data; allocates nothing when all is well.
+Facts examine(const Inputs& inputs, const Outputs* outputs);
+
+// Refuses what is wrong with the options of a call whose tensors were examined.
+void check_options(const Options& options, const Inputs& inputs);
+
+// Are these the tensors that `problem` describes? Shapes, types, packing, lse, offsets and alignment class (a higher
+// one is welcome). Throws Error(plan_mismatch) naming the first thing that differs, with both values; and everything
+// that describe() itself would refuse. Allocates nothing when all is well.
 void check_tensors(const Problem& problem, const Inputs& inputs, const Outputs& outputs);
 
 // What can only be refused with the data in hand: prefix sums (start at 0, never decrease, end within the total).
