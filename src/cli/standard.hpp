@@ -1,7 +1,6 @@
-// The baseline: standard attention as a careful user would write it with a BLAS. For each (sequence, head): S = Q K^T by
-// sgemm, a vectorised softmax over the attended keys, O = P V by sgemm; 16-bit inputs are widened first. S is written
-// down whole, and used again for the next head.
-// Must not know: plans, ceilings, how it is timed.
+// The baseline: standard attention as a careful user would write it with a BLAS. For each (sequence, head): S = Q K^T
+// by sgemm, a vectorised softmax over the attended keys, O = P V by sgemm; 16-bit inputs are widened first. S is
+// written down whole, and used again for the next head. Must not know: plans, ceilings, how it is timed.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -1,0 +1,47 @@
+// What this machine can do at most, measured: fp32 FMAs on registers, and reading from DRAM. On random data, because
+// clocks and power depend on it: zeros flatter a processor.
+// Must not know: attention.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "crew.hpp"
+
+namespace tessera::cli {
+
+struct FmaLoop;
+
+// A probe measures once, in some milliseconds. The ceiling is the best of many, taken between other measurements.
+class FmaProbe {
+ public:
+  // isa as the CPU backends name it. Throws Misuse for one without a loop.
+  FmaProbe(std::string_view isa, int threads);
+  double gflops();
+
+ private:
+  const FmaLoop* loop_;
+  Crew crew_;
+  std::vector<float> seeds_;
+  long rounds_ = 1000;  // grows until a probe takes long enough
+};
+
+class DramProbe {
+ public:
+  explicit DramProbe(int threads);
+  double gbytes_per_s();
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(float* data) const;
+  };
+  Crew crew_;
+  std::size_t bytes_ = 0;
+  std::unique_ptr<float[], Free> data_;
+};
+
+std::size_t last_level_cache_bytes();  // 0: unknown
+
+}  // namespace tessera::cli

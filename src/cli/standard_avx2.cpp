@@ -1,0 +1,8 @@
+// The baseline's rows, compiled for avx2.
+#include "standard_loops.hpp"
+
+namespace tessera::cli {
+
+const StandardRows standard_rows_avx2{"avx2", softmax_row, scale_row, widen_row, narrow_row};
+
+}  // namespace tessera::cli
