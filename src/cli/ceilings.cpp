@@ -1,4 +1,4 @@
-#include "ceilings.hpp"
+#include "cli/ceilings.hpp"
 
 #include <unistd.h>
 
@@ -9,8 +9,8 @@
 #include <random>
 #include <string>
 
-#include "ceilings_table.hpp"
-#include "commands.hpp"
+#include "cli/ceilings_table.hpp"
+#include "cli/commands.hpp"
 
 namespace tessera::cli {
 namespace {

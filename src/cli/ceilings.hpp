@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "crew.hpp"
+#include "cli/crew.hpp"
 
 namespace tessera::cli {
 

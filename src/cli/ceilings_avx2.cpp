@@ -1,7 +1,7 @@
 // The ceiling of AVX2 with FMA: 12 chains and 4 operands in 16 registers.
 #include <immintrin.h>
 
-#include "ceilings_loop.hpp"
+#include "cli/ceilings_loop.hpp"
 
 namespace tessera::cli {
 namespace {

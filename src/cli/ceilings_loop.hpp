@@ -3,7 +3,7 @@
 #pragma once
 #include <string.h>
 
-#include "ceilings_table.hpp"
+#include "cli/ceilings_table.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -2,7 +2,7 @@
 // fused instruction, so multiplications and additions are counted as they come.
 #include <string.h>
 
-#include "ceilings_table.hpp"
+#include "cli/ceilings_table.hpp"
 
 // Makes the compiler forget what it knows of a register, so that no product is hoisted out of the loop.
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-#include "crew.hpp"
+#include "cli/crew.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,19 +1,17 @@
-#include "standard.hpp"
+#include "cli/standard.hpp"
 
 #include <cblas.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdlib>
-#include <fstream>
-#include <new>
+#include <cstdio>
 #include <thread>
 #include <vector>
 
+#include "cli/crew.hpp"
+#include "cli/memory.hpp"
+#include "cli/standard_rows.hpp"
 #include "conformance/oracle.hpp"
-#include "crew.hpp"
-#include "standard_rows.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -32,20 +30,6 @@ const StandardRows& widest_rows() {
 }
 
 int row_type(DType dtype) { return dtype == DType::bf16 ? 1 : dtype == DType::f16 ? 2 : 0; }
-
-struct Free {
-  void operator()(float* data) const { std::free(data); }
-};
-using Buffer = std::unique_ptr<float[], Free>;
-
-Buffer buffer(std::size_t floats) {
-  constexpr std::size_t align = 64;
-  const std::size_t bytes = (floats * sizeof(float) + align - 1) / align * align;
-  if (bytes == 0) return {};
-  Buffer made(static_cast<float*>(std::aligned_alloc(align, bytes)));
-  if (!made) throw std::bad_alloc();
-  return made;
-}
 
 // Floats of each buffer; reused for every head.
 struct Sizes {
@@ -68,17 +52,6 @@ Sizes sizes(const Inputs& in, DType out, const std::vector<Sequence>& sequences)
   return made;
 }
 
-double available_bytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string word; file >> word;)
-    if (word == "MemAvailable:") {
-      double kib = 0;
-      file >> kib;
-      return kib * 1024;
-    }
-  return 1e18;
-}
-
 std::int64_t clamped_sum(std::int64_t a, std::int64_t b, std::int64_t most) {
   std::int64_t sum;
   if (__builtin_add_overflow(a, b, &sum)) sum = b < 0 ? 0 : most;
@@ -95,7 +68,7 @@ struct StandardAttention::State {
   Crew crew;
   TileMap tiles;
   std::vector<Sequence> sequences;
-  Buffer scores, q, k, v, o;
+  Block scores, q, k, v, o;
   const StandardRows& rows = widest_rows();
 
   State(const Inputs& inputs, const Outputs& outputs, const Options& asked, int thread_count)
@@ -107,8 +80,9 @@ struct StandardAttention::State {
         tiles(asked.mask),
         sequences(conformance::sequences(inputs, asked)) {
     const Sizes floats = sizes(in, out.o.dtype, sequences);
-    scores = buffer(floats.scores), q = buffer(floats.q), k = buffer(floats.k), v = buffer(floats.v),
-    o = buffer(floats.o);
+    const auto block = [](std::size_t count) { return count == 0 ? Block() : Block(count * sizeof(float)); };
+    scores = block(floats.scores);
+    q = block(floats.q), k = block(floats.k), v = block(floats.v), o = block(floats.o);
   }
 
   // One operand as sgemm wants it: rows of floats and the stride between them.
@@ -116,32 +90,34 @@ struct StandardAttention::State {
     float* data;
     int row_stride;
   };
-  Matrix floats_of(const Tensor& t, std::int64_t offset, std::int64_t count, float* room) {
+  Matrix floats_of(const Tensor& t, std::int64_t offset, std::int64_t count, const Block& room) {
     const std::int64_t row = t.stride[t.rank - 3], dim = conformance::dim_of(t);
     if (t.dtype == DType::f32) return {t.as<float>() + offset, static_cast<int>(std::max(row, dim))};
+    float* const floats = static_cast<float*>(room.data());
     for (std::int64_t i = 0; i < count; ++i)
-      rows.widen(t.as<std::uint16_t>() + offset + i * row, row_type(t.dtype), room + i * dim, dim);
-    return {room, static_cast<int>(dim)};
+      rows.widen(t.as<std::uint16_t>() + offset + i * row, row_type(t.dtype), floats + i * dim, dim);
+    return {floats, static_cast<int>(dim)};
   }
 
   void run_head(const Sequence& s, std::int64_t head, std::int64_t head_kv, bool new_kv) {
     const int queries = static_cast<int>(s.q_count), keys = static_cast<int>(s.k_count);
     const int dim = static_cast<int>(conformance::dim_of(in.q)), dim_v = static_cast<int>(conformance::dim_of(in.v));
-    const Matrix mq = floats_of(in.q, q_row_offset(in.q, s, 0, head), queries, q.get());
+    const Matrix mq = floats_of(in.q, q_row_offset(in.q, s, 0, head), queries, q);
     // Widened once for the heads of a group.
     const std::int64_t kv_rows = new_kv ? keys : 0;
-    const Matrix mk = floats_of(in.k, k_row_offset(in.k, s, 0, head_kv), kv_rows, k.get());
-    const Matrix mv = floats_of(in.v, k_row_offset(in.v, s, 0, head_kv), kv_rows, v.get());
+    const Matrix mk = floats_of(in.k, k_row_offset(in.k, s, 0, head_kv), kv_rows, k);
+    const Matrix mv = floats_of(in.v, k_row_offset(in.v, s, 0, head_kv), kv_rows, v);
     const std::int64_t o_row = out.o.stride[out.o.rank - 3], o_offset = q_row_offset(out.o, s, 0, head);
     const bool narrow = out.o.dtype != DType::f32;
     const Matrix mo =
-        narrow ? Matrix{o.get(), dim_v}
+        narrow ? Matrix{static_cast<float*>(o.data()), dim_v}
                : Matrix{out.o.as<float>() + o_offset, static_cast<int>(std::max<std::int64_t>(o_row, dim_v))};
 
     constexpr float log2_e = 1.44269504f;
+    float* const s_values = static_cast<float*>(scores.data());
     const float scale = conformance::scale_of(in, options) * log2_e;
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, queries, keys, dim, scale, mq.data, mq.row_stride, mk.data,
-                mk.row_stride, 0.0f, scores.get(), keys);
+                mk.row_stride, 0.0f, s_values, keys);
 
     std::vector<float> inverse(static_cast<std::size_t>(queries));
     auto softmax = [&](int worker) {
@@ -156,12 +132,12 @@ struct StandardAttention::State {
           const std::int64_t last = band.hi == unbounded ? keys : clamped_sum(position, band.hi + 1, keys);
           if (first < last) ranges[count++] = {first, last};
         }
-        const float sum = rows.softmax(scores.get() + std::int64_t{row} * keys, keys, ranges, count);
+        const float sum = rows.softmax(s_values + std::int64_t{row} * keys, keys, ranges, count);
         inverse[static_cast<std::size_t>(row)] = sum > 0 ? 1 / sum : 0;
       }
     };
     crew.run(softmax);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, queries, dim_v, keys, 1.0f, scores.get(), keys, mv.data,
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, queries, dim_v, keys, 1.0f, s_values, keys, mv.data,
                 mv.row_stride, 0.0f, mo.data, mo.row_stride);
     // Normalised last: dim_v products a row instead of `keys`.
     for (int row = 0; row < queries; ++row) {

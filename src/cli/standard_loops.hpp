@@ -3,7 +3,7 @@
 #pragma once
 #include <string.h>
 
-#include "standard_rows.hpp"
+#include "cli/standard_rows.hpp"
 
 namespace tessera::cli {
 namespace {

@@ -1,5 +1,5 @@
 // The baseline's rows, compiled for scalar.
-#include "standard_loops.hpp"
+#include "cli/standard_loops.hpp"
 
 namespace tessera::cli {
 
