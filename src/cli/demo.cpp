@@ -2,40 +2,37 @@
 #include "cli/demo.hpp"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "cli/commands.hpp"
 #include "cli/demo_page.hpp"
+#include "cli/interleave.hpp"
+#include "cli/report.hpp"
+#include "cli/shape_flags.hpp"
 
 namespace tessera::cli {
 namespace {
 
 struct Flags {
-  demo::Settings settings;
-  std::string json;  // a file, or - for stdout; empty: none
+  std::string data = TESSERA_DEMO_DATA;
+  RunFlags run;
+  int layer = -1, head = -1;
+  std::int64_t long_tokens = 32768;
+  std::string json;
 };
 
-void write_json(const nlohmann::ordered_json& json, const std::string& path) {
-  const std::string text = json.dump(2) + "\n";
-  if (path == "-") {
-    std::fputs(text.c_str(), stdout);
-    return;
-  }
-  std::ofstream file(path);
-  file << text;
-  if (!file.flush()) throw Misuse("cannot write " + path);
+demo::Settings settings_of(const Flags& flags) {
+  const std::vector<std::string> names = backends_of(flags.run);
+  if (names.size() != 1) throw Misuse("the demo runs one backend: name it, or leave --backend out for the best");
+  return {flags.data, names[0], thread_count(flags.run.threads[0]), flags.layer, flags.head, flags.long_tokens};
 }
 
 int run(const Flags& flags) {
-  const demo::Settings& settings = flags.settings;
-  const auto begin = std::chrono::steady_clock::now();
-  const demo::Page page(flags.json == "-");
+  const double begin_s = now_s();
+  const demo::Settings settings = settings_of(flags);
+  Answer answer(flags.json);
+  const demo::Page page(answer);
   nlohmann::ordered_json json;
   int checks = 0, failed = 0;
   const auto count = [&](bool passed) { ++checks, failed += !passed; };
@@ -72,10 +69,10 @@ int run(const Flags& flags) {
   json["four_numbers"] = json_of(numbers);
   count(numbers.passed);
 
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = now_s() - begin_s;
   page.closing(checks, failed, seconds);
   json["checks"] = checks, json["failed"] = failed, json["passed"] = failed == 0, json["seconds"] = seconds;
-  if (!flags.json.empty()) write_json(json, flags.json);
+  answer.write(json);
   return failed == 0 ? exit_done : exit_failed;
 }
 
@@ -83,23 +80,19 @@ int run(const Flags& flags) {
 
 void add_demo(CLI::App& app, Action& chosen) {
   auto flags = std::make_shared<Flags>();
-  flags->settings.data = TESSERA_DEMO_DATA;
-  flags->settings.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 1024u));
-  CLI::App* command = app.add_subcommand("demo", "Attention of a real model, checked against fp64, on one page");
-  command->add_option("--data", flags->settings.data, "Folder with minilm.safetensors and minilm.tokens.txt")
+  CLI::App* command = app.add_subcommand("demo", "attention of a real model, checked against fp64, on one page");
+  command->add_option("--data", flags->data, "folder with minilm.safetensors and minilm.tokens.txt")
       ->capture_default_str();
-  command->add_option("--backend", flags->settings.backend, "cpu, cpu:avx2, ...; default: the best that can");
-  command->add_option("--threads", flags->settings.threads, "Threads")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command->add_option("--layer", flags->settings.layer, "Layer of the picture; default: the clearest pattern")
+  command->add_option("--layer", flags->layer, "layer of the picture; otherwise that of the clearest pattern")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--head", flags->settings.head, "Head of the picture; default: the clearest pattern")
+  command->add_option("--head", flags->head, "head of the picture; otherwise that of the clearest pattern")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--long", flags->settings.long_tokens, "Tokens of the long head")
+  command->add_option("--long", flags->long_tokens, "tokens of the long head")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->capture_default_str();
-  command->add_option("--json", flags->json, "Write the results to a file, or - for stdout");
+  add_threads_flag(*command, flags->run, Values::one, 0);
+  add_backend_flags(*command, flags->run, Values::one);
+  add_json_flag(*command, flags->json);
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
 

@@ -1,10 +1,10 @@
 // Every layer and type of the real input: error against fp64 and time, each beside standard attention.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 
 #include "cli/demo.hpp"
+#include "cli/interleave.hpp"
 #include "cli/standard.hpp"
 #include "conformance/accuracy.hpp"
 
@@ -30,13 +30,6 @@ struct Typed {
     return tensor(as_f32.data(), {1, tokens, heads, dim});
   }
 };
-
-template <class Run>
-double ms_of(Run run) {
-  const auto begin = std::chrono::steady_clock::now();
-  run();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-}
 
 }  // namespace
 
@@ -76,7 +69,7 @@ LayerResult compare(const Data& data, const Layer& layer, DType dtype, const Set
   result.standard_missing = StandardAttention::why_not(in, options);
   if (!result.standard_missing.empty()) {
     for (int i = 0; i < rounds * repetitions; ++i)
-      result.ms = std::min(result.ms, ms_of([&] { attention(in, alone, options, exec); }));
+      result.ms = std::min(result.ms, 1e3 * seconds_of([&] { attention(in, alone, options, exec); }));
     return result;
   }
   StandardAttention standard(in, standard_out, options, settings.threads);
@@ -84,9 +77,9 @@ LayerResult compare(const Data& data, const Layer& layer, DType dtype, const Set
   for (int round = 0; round < rounds; ++round) {
     standard.settle();
     for (int i = 0; i < repetitions; ++i)
-      result.ms = std::min(result.ms, ms_of([&] { attention(in, alone, options, exec); }));
+      result.ms = std::min(result.ms, 1e3 * seconds_of([&] { attention(in, alone, options, exec); }));
     for (int i = 0; i < repetitions; ++i)
-      result.standard_ms = std::min(result.standard_ms, ms_of([&] { standard.run(); }));
+      result.standard_ms = std::min(result.standard_ms, 1e3 * seconds_of([&] { standard.run(); }));
   }
   standard.settle();
   return result;

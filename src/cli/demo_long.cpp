@@ -1,14 +1,14 @@
 // A head so long that its matrix of scores would not fit: time, memory, and sampled rows against fp64.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <memory>
 #include <string>
 
 #include "cli/demo.hpp"
+#include "cli/interleave.hpp"
+#include "cli/memory.hpp"
 #include "conformance/accuracy.hpp"
 #include "conformance/random.hpp"
 
@@ -23,10 +23,6 @@ double peak_bytes() {
     if (line.rfind("VmHWM:", 0) == 0) return std::strtod(line.c_str() + 6, nullptr) * 1024;
   return 0;
 }
-
-struct Free {
-  void operator()(void* p) const { std::free(p); }
-};
 
 }  // namespace
 
@@ -49,15 +45,15 @@ LongHead stream(const Settings& settings) {
   const Plan plan = tessera::plan(describe(in, out, options));
   result.backend = plan->backend + ":" + plan->isa;
   const std::size_t bytes = plan.workspace_bytes(settings.threads);
-  const std::unique_ptr<void, Free> workspace(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+  const Block workspace(bytes);
   result.workspace_bytes = static_cast<double>(bytes);
   result.scores_bytes = static_cast<double>(n) * static_cast<double>(n) * sizeof(float);
   result.tensor_bytes = static_cast<double>(4 * elements + lse.size()) * sizeof(float);
 
   reset_peak();
-  const auto begin = std::chrono::steady_clock::now();
-  plan.run(in, out, {.workspace = {workspace.get(), bytes}, .threads = settings.threads});
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.seconds = seconds_of([&] {
+    plan.run(in, out, {.workspace = {workspace.data(), bytes}, .threads = settings.threads});
+  });
   result.peak_bytes = peak_bytes();
   result.gflops = plan->cost.flops / result.seconds * 1e-9;
 

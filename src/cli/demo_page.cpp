@@ -5,19 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 namespace tessera::cli::demo {
 namespace {
-
-std::string of_bytes(double bytes) {
-  if (bytes >= 0x1p30) return fmt::format("{:.1f} GiB", bytes * 0x1p-30);
-  if (bytes >= 0x1p20) return fmt::format("{:.1f} MiB", bytes * 0x1p-20);
-  return fmt::format("{:.1f} KiB", bytes * 0x1p-10);
-}
 
 // Bytes that start a character; the rest continue one.
 std::size_t columns(std::string_view text) {
@@ -45,13 +38,9 @@ std::string towards(std::int64_t distance) {
 
 }  // namespace
 
-Page::Page(bool silent) : silent_(silent), colour_(isatty(STDOUT_FILENO) == 1 && !std::getenv("NO_COLOR")) {}
+Page::Page(const Answer& answer) : answer_(answer), colour_(isatty(STDOUT_FILENO) == 1 && !std::getenv("NO_COLOR")) {}
 
-void Page::say(const std::string& text) const {
-  if (silent_) return;
-  std::fputs((text + "\n").c_str(), stdout);
-  std::fflush(stdout);
-}
+void Page::say(const std::string& text) const { answer_.say(text + "\n"); }
 std::string Page::bold(const std::string& text) const { return colour_ ? "\x1b[1m" + text + "\x1b[0m" : text; }
 std::string Page::verdict(bool passed) const {
   const std::string word = passed ? "✓" : "✗ FAILED";
@@ -129,11 +118,12 @@ void Page::long_head(const LongHead& r, int threads) const {
   constexpr int width = 40;
   const double ours = r.peak_bytes > 0 ? r.peak_bytes : r.workspace_bytes + r.tensor_bytes;
   const double most = std::max(ours, r.scores_bytes);
-  say(fmt::format("   standard  {} {}, its scores alone", bar(r.scores_bytes / most, width), of_bytes(r.scores_bytes)));
-  say(fmt::format("   Tessera   {} {}, {}", bar(ours / most, width), of_bytes(ours),
+  say(fmt::format("   standard  {} {}, its scores alone", bar(r.scores_bytes / most, width),
+                  bytes_text(r.scores_bytes)));
+  say(fmt::format("   Tessera   {} {}, {}", bar(ours / most, width), bytes_text(ours),
                   r.peak_bytes > 0 ? "the peak of this whole process" : "tensors and workspace"));
   say(fmt::format("   workspace {}, tensors {}, {:.2f} s, {:.0f} GFLOP/s on {} thread{} ({})",
-                  of_bytes(r.workspace_bytes), of_bytes(r.tensor_bytes), r.seconds, r.gflops, threads,
+                  bytes_text(r.workspace_bytes), bytes_text(r.tensor_bytes), r.seconds, r.gflops, threads,
                   threads == 1 ? "" : "s", r.backend));
   say(fmt::format("   {} sampled rows against fp64: {:.1e} (standard {:.1e}), rule: {:.0f} % {}", r.rows_checked,
                   r.error, r.standard_error, 100 * r.allowance_used, verdict(r.passed)));

@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "cli/demo.hpp"
+#include "cli/report.hpp"
 
 namespace tessera::cli::demo {
 
-// Prints to stdout, part by part, as results come; colour only for a terminal that wants it.
+// Says it part by part, as results come; colour only for a terminal that wants it.
 class Page {
  public:
-  explicit Page(bool silent);
+  explicit Page(const Answer& answer);
 
   void opening(const std::string& backend, int threads) const;
   void layers_heading(const Data& data) const;
@@ -29,7 +30,7 @@ class Page {
   std::string verdict(bool passed) const;
   std::string cell(float weight) const;
 
-  bool silent_ = false;
+  const Answer& answer_;
   bool colour_ = false;
 };
 
