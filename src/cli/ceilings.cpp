@@ -1,16 +1,12 @@
 #include "cli/ceilings.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
-#include <new>
 #include <random>
 #include <string>
 
 #include "cli/ceilings_table.hpp"
 #include "cli/commands.hpp"
+#include "cli/machine.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -29,11 +25,10 @@ const FmaLoop* find_loop(std::string_view isa) {
   throw Misuse("there is no ceiling for the instruction set '" + std::string(isa) + "'");
 }
 
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+std::size_t largest_cache_bytes() {
+  std::size_t largest = 0;
+  for (const Cache& cache : this_machine().caches) largest = std::max(largest, cache.bytes);
+  return largest;
 }
 
 // Four streams: one alone does not keep enough cache lines in flight on every machine.
@@ -72,41 +67,28 @@ double FmaProbe::gflops() {
   }
 }
 
-std::size_t last_level_cache_bytes() {
-  std::size_t largest = 0;
-  for (int index = 0; index < 8; ++index) {
-    const std::string text = first_line("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
-    if (text.empty()) continue;
-    const std::size_t unit = text.back() == 'K' ? 1u << 10 : text.back() == 'M' ? 1u << 20 : 1;
-    largest = std::max<std::size_t>(largest, std::strtoul(text.c_str(), nullptr, 10) * unit);
-  }
-  return largest;
-}
-
-void DramProbe::Free::operator()(float* data) const { std::free(data); }
-
 DramProbe::DramProbe(int threads) : crew_(threads) {
   // Far more than the last cache holds, within reason.
   constexpr std::size_t least = 128u << 20, most = 1u << 30, page = 4096;
-  bytes_ = std::clamp<std::size_t>(4 * last_level_cache_bytes(), least, most);
-  const std::size_t part = bytes_ / static_cast<std::size_t>(crew_.threads()) / page * page;
-  bytes_ = part * static_cast<std::size_t>(crew_.threads());
-  data_.reset(static_cast<float*>(std::aligned_alloc(page, bytes_)));
-  if (!data_) throw std::bad_alloc();
+  const std::size_t wanted = std::clamp<std::size_t>(4 * largest_cache_bytes(), least, most);
+  const std::size_t part = wanted / static_cast<std::size_t>(crew_.threads()) / page * page;
+  data_ = Block(part * static_cast<std::size_t>(crew_.threads()));
+  float* const data = static_cast<float*>(data_.data());
   // Each thread writes what it will read, so that it lies in its own memory node.
   crew_.run([&](int index) {
     std::minstd_rand random(static_cast<unsigned>(index) + 1);
-    float* const own = data_.get() + part / sizeof(float) * static_cast<std::size_t>(index);
+    float* const own = data + part / sizeof(float) * static_cast<std::size_t>(index);
     for (std::size_t i = 0; i < part / sizeof(float); ++i)
       own[i] = 1.0f + static_cast<float>(random() % 1024) / 1024.0f;
   });
 }
 
 double DramProbe::gbytes_per_s() {
-  const std::size_t part = bytes_ / sizeof(float) / static_cast<std::size_t>(crew_.threads());
+  const float* const data = static_cast<const float*>(data_.data());
+  const std::size_t part = data_.bytes() / sizeof(float) / static_cast<std::size_t>(crew_.threads());
   const double seconds =
-      crew_.run([&](int index) { use(sum_of(data_.get() + part * static_cast<std::size_t>(index), part)); });
-  return 1e-9 * static_cast<double>(bytes_) / seconds;
+      crew_.run([&](int index) { use(sum_of(data + part * static_cast<std::size_t>(index), part)); });
+  return 1e-9 * static_cast<double>(data_.bytes()) / seconds;
 }
 
 }  // namespace tessera::cli

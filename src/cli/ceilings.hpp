@@ -2,12 +2,11 @@
 // clocks and power depend on it: zeros flatter a processor.
 // Must not know: attention.
 #pragma once
-#include <cstddef>
-#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "cli/crew.hpp"
+#include "cli/memory.hpp"
 
 namespace tessera::cli {
 
@@ -31,17 +30,10 @@ class DramProbe {
  public:
   explicit DramProbe(int threads);
   double gbytes_per_s();
-  std::size_t bytes() const { return bytes_; }
 
  private:
-  struct Free {
-    void operator()(float* data) const;
-  };
   Crew crew_;
-  std::size_t bytes_ = 0;
-  std::unique_ptr<float[], Free> data_;
+  Block data_;
 };
-
-std::size_t last_level_cache_bytes();  // 0: unknown
 
 }  // namespace tessera::cli

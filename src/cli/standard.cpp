@@ -155,6 +155,10 @@ StandardAttention::~StandardAttention() = default;
 StandardAttention::StandardAttention(StandardAttention&&) noexcept = default;
 StandardAttention& StandardAttention::operator=(StandardAttention&&) noexcept = default;
 
+std::string StandardAttention::library() {
+  return std::string(openblas_get_config()) + ", kernels for " + openblas_get_corename();
+}
+
 std::size_t StandardAttention::bytes(const Inputs& inputs, const Options& options) {
   const auto sequences = conformance::sequences(inputs, options);
   return sizes(inputs, inputs.q.dtype, sequences).total() * sizeof(float);

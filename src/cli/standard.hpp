@@ -18,6 +18,7 @@ class StandardAttention {
   StandardAttention(StandardAttention&&) noexcept;
   StandardAttention& operator=(StandardAttention&&) noexcept;
 
+  static std::string library();  // the BLAS that it runs on, as that describes itself
   // Why it cannot be run: a mask without bands, or more memory than there is. Empty: it can.
   static std::string why_not(const Inputs& inputs, const Options& options);
   // Bytes that it allocates: scores, widened copies. Without what OpenBLAS takes for itself.

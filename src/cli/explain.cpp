@@ -1,0 +1,192 @@
+// `tessera explain`: what would run and why, without running it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/ceilings.hpp"
+#include "cli/commands.hpp"
+#include "cli/report.hpp"
+#include "cli/shape_flags.hpp"
+#include "cli/tile_count.hpp"
+#include "tessera/attention.hpp"
+
+namespace tessera::cli {
+namespace {
+
+struct Flags {
+  ShapeFlags shape;
+  RunFlags run;
+  std::string json;
+};
+
+template <class T>
+std::string printed(const T& value) {
+  std::ostringstream out;
+  out << value;
+  std::string text = out.str();
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+std::string indented(const std::string& text) {
+  std::string all = "  ";
+  for (char c : text) all += c == '\n' ? std::string("\n  ") : std::string(1, c);
+  return all + "\n";
+}
+
+// Why a backend does not run this problem: the plan's own words for those before the chosen one; for the others, what
+// happens when they are asked for by name.
+struct Verdict {
+  std::string backend, why;
+};
+std::vector<Verdict> verdicts(const Shape& shape, const Plan& chosen) {
+  const std::string taken = fmt::format("{}:{}", chosen->backend, chosen->isa);
+  std::vector<Verdict> all;
+  for (const BackendInfo& info : backends()) {
+    if (info.name == taken) {
+      all.push_back({info.name, "taken: the first of the list that can"});
+      continue;
+    }
+    const auto passed = std::find_if(chosen->passed_over.begin(), chosen->passed_over.end(),
+                                     [&](const PassedOver& p) { return p.candidate == info.name; });
+    if (passed != chosen->passed_over.end()) {
+      all.push_back({info.name, passed->reason});
+      continue;
+    }
+    Prefix prefix = prefix_of(shape);
+    try {
+      plan(describe(inputs_of(shape, anywhere(), prefix), options_of(shape, info.name)));
+      all.push_back({info.name, "it can, and stands after the one taken: slower"});
+    } catch (const Error& error) {
+      std::string why = error.what();
+      std::replace(why.begin(), why.end(), '\n', ' ');
+      all.push_back({info.name, why});
+    }
+  }
+  return all;
+}
+
+TileCount tiles_of(const Shape& s, const Plan& p) {
+  TileCount all;
+  const auto add = [&](std::int64_t queries, std::int64_t keys, double times) {
+    const std::int64_t first = s.q_offset.value_or(keys - queries);
+    const TileCount one = count_tiles(p->tiles, first, first + queries, p->tiling.q_tile, keys, p->tiling.k_block);
+    all.full += times * one.full, all.partial += times * one.partial, all.empty += times * one.empty;
+  };
+  for (const SequenceLengths& l : s.packed) add(l.q, l.k, 1);
+  if (s.packed.empty()) add(s.sq, s.sk, static_cast<double>(s.b));
+  return all;
+}
+
+template <class Probe>
+double best_of(Probe&& probe, int times) {
+  double best = 0;
+  for (int i = 0; i < times; ++i) best = std::max(best, probe());
+  return best;
+}
+
+int run(const Flags& flags) {
+  Answer answer(flags.json);
+  const std::vector<Shape> all = shapes(flags.shape);
+  const std::vector<std::string> names = backends_of(flags.run);
+  if (names.size() != 1) throw Misuse("--backend all: explain says why each other one is not taken; pin one or none");
+  const Shape& shape = all.at(0);
+  const int threads = thread_count(flags.run.threads[0]);
+  Prefix prefix = prefix_of(shape);
+  const Problem problem = describe(inputs_of(shape, anywhere(), prefix), options_of(shape, names[0]));
+  const Plan p = plan(problem);
+
+  const double pairs = attended_pairs(shape), flops = 2 * pairs * static_cast<double>(shape.d + shape.dv);
+  FmaProbe fma(p->isa, threads);
+  const double gflops = best_of([&] { return fma.gflops(); }, 12);
+  double gbytes = 0;
+  {
+    DramProbe dram(threads);
+    gbytes = best_of([&] { return dram.gbytes_per_s(); }, 5);
+  }
+  const double arithmetic_ms = flops / gflops * 1e-6, memory_ms = p->cost.bytes / gbytes * 1e-6;
+  const TileCount tiles = tiles_of(shape, p);
+  const std::vector<Verdict> why = verdicts(shape, p);
+
+  answer.say("problem\n" + indented(printed(problem)) + "tiles\n" + indented(printed(p->tiles)));
+  answer.say(
+      fmt::format("  {:.0f} tiles of {} queries x {} keys for each head: {:.0f} full, {:.0f} partial, {:.0f} empty\n",
+                  tiles.all(), p->tiling.q_tile, p->tiling.k_block, tiles.full, tiles.partial, tiles.empty));
+  answer.say("plan\n" + indented(printed(p)));
+  answer.say(fmt::format("  workspace: {} on {} thread{}\n",
+                         bytes_text(static_cast<double>(p.workspace_bytes(threads))), threads,
+                         threads == 1 ? "" : "s"));
+  answer.say("cost\n");
+  const double whole = static_cast<double>(shape.hq) * [&] {
+    double count = static_cast<double>(shape.b) * static_cast<double>(shape.sq) * static_cast<double>(shape.sk);
+    if (!shape.packed.empty()) {
+      count = 0;
+      for (const SequenceLengths& l : shape.packed) count += static_cast<double>(l.q) * static_cast<double>(l.k);
+    }
+    return count;
+  }();
+  answer.say(
+      fmt::format("  pairs: {:.6g} attended of {:.6g} ({:.1f} %){}\n  FLOPs: {:.4g} = 2 (d + dv) for each pair\n"
+                  "  bytes: {} of q, k, v and o, once each\n",
+                  pairs, whole, whole > 0 ? 100 * pairs / whole : 100, p->tiles.decided() ? "" : ", an upper bound",
+                  flops, bytes_text(p->cost.bytes)));
+  answer.say(fmt::format("floor, on {} thread{} as measured now\n", threads, threads == 1 ? "" : "s"));
+  answer.say(
+      fmt::format("  {:.3f} ms of arithmetic at {:.1f} GFLOP/s, the fp32 FMA ceiling of {}\n"
+                  "  {:.3f} ms of memory at {:.1f} GB/s, reading from DRAM\n  so at least {:.3f} ms, bound by {}\n",
+                  arithmetic_ms, gflops, p->isa, memory_ms, gbytes, std::max(arithmetic_ms, memory_ms),
+                  arithmetic_ms >= memory_ms ? "arithmetic" : "memory"));
+  answer.say("backends, best first\n");
+  std::size_t width = 0;
+  for (const Verdict& v : why) width = std::max(width, v.backend.size());
+  for (const Verdict& v : why) answer.say(fmt::format("  {:<{}}  {}\n", v.backend, width, v.why));
+
+  nlohmann::ordered_json candidates = nlohmann::ordered_json::array();
+  for (const Verdict& v : why)
+    candidates.push_back({{"backend", v.backend}, {"taken", v.backend == p->backend + ":" + p->isa}, {"why", v.why}});
+  answer.write({{"problem", printed(problem)},
+                {"tile_map", printed(p->tiles)},
+                {"plan", printed(p)},
+                {"backend", p->backend},
+                {"isa", p->isa},
+                {"threads", threads},
+                {"tiles", {{"full", tiles.full}, {"partial", tiles.partial}, {"empty", tiles.empty}}},
+                {"tiling",
+                 {{"q_tile", p->tiling.q_tile},
+                  {"heads_per_tile", p->tiling.heads_per_tile},
+                  {"panel", p->tiling.panel},
+                  {"k_block", p->tiling.k_block},
+                  {"kv_split", p->tiling.kv_split},
+                  {"splits", p->tiling.splits},
+                  {"items", p->tiling.items}}},
+                {"pairs", pairs},
+                {"flops", flops},
+                {"bytes", p->cost.bytes},
+                {"workspace_bytes", p.workspace_bytes(threads)},
+                {"ceiling_gflops", gflops},
+                {"dram_gbytes_per_s", gbytes},
+                {"arithmetic_ms", arithmetic_ms},
+                {"memory_ms", memory_ms},
+                {"floor_ms", std::max(arithmetic_ms, memory_ms)},
+                {"backends", candidates}});
+  return exit_done;
+}
+
+}  // namespace
+
+void add_explain(CLI::App& app, Action& chosen) {
+  CLI::App* command =
+      app.add_subcommand("explain", "the problem, its tiles, the plan, the floor, and why, without running it");
+  auto flags = std::make_shared<Flags>();
+  add_shape_flags(*command, flags->shape, Values::one);
+  add_threads_flag(*command, flags->run, Values::one, 0);
+  add_backend_flags(*command, flags->run, Values::one);
+  add_json_flag(*command, flags->json);
+  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+}
+
+}  // namespace tessera::cli
