@@ -79,12 +79,14 @@ class Search {
 
 std::optional<Collision> find_collision(const Tensor& t) {
   if (is_empty(t)) return std::nullopt;
+  // By stride, a stride of 0 behind all others: what they cover is then what it would have to pass.
+  auto before = [&](int a, int b) { return t.stride[a] != 0 && (t.stride[b] == 0 || t.stride[a] < t.stride[b]); };
   std::array<int, max_rank> order{};
   int count = 0;
   for (int axis = t.rank - 1; axis >= 0; --axis) {
     if (t.shape[axis] <= 1) continue;
     int at = count++;
-    for (; at > 0 && t.stride[order[at - 1]] > t.stride[axis]; --at) order[at] = order[at - 1];
+    for (; at > 0 && before(axis, order[at - 1]); --at) order[at] = order[at - 1];
     order[at] = axis;
   }
   std::int64_t covered = 1;

@@ -38,7 +38,7 @@ inline std::optional<std::int64_t> reach_bytes(const Tensor& t) {
 // dense tensor does, and then no two elements share a place.
 struct Collision {
   int axis;
-  std::int64_t covered;  // elements that the axes inside it cover: the least that its stride may be
+  std::int64_t covered;  // elements that the other axes with smaller strides cover: a stride of as much is enough
 };
 std::optional<Collision> find_collision(const Tensor& t);
 

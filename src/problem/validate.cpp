@@ -114,8 +114,8 @@ void check_writable(const View& view) {
          " is written and needs a pointer to non-const");
   if (const auto collision = find_collision(*view))
     fail(Code::invalid_stride, view.name, " has stride ", view->stride[collision->axis], " over its ",
-         view.axes[collision->axis], ", but its smaller strides cover ", collision->covered,
-         " elements: an output may not write one place twice, the stride must be ", collision->covered, " or more");
+         view.axes[collision->axis], " while other axes cover ", collision->covered,
+         " elements: an output may not write one place twice; a stride of ", collision->covered, " or more is enough");
 }
 
 // ------------------------------------------------------------------------------------------------ one with another
