@@ -22,15 +22,18 @@ inline std::int64_t saturated(bool overflow, bool negative, std::int64_t exact) 
 }
 inline std::int64_t add(std::int64_t a, std::int64_t b) {
   std::int64_t r;
-  return saturated(__builtin_add_overflow(a, b, &r), b < 0, r);
+  const bool overflow = __builtin_add_overflow(a, b, &r);
+  return saturated(overflow, b < 0, r);
 }
 inline std::int64_t sub(std::int64_t a, std::int64_t b) {
   std::int64_t r;
-  return saturated(__builtin_sub_overflow(a, b, &r), b > 0, r);
+  const bool overflow = __builtin_sub_overflow(a, b, &r);
+  return saturated(overflow, b > 0, r);
 }
 inline std::int64_t mul(std::int64_t a, std::int64_t b) {
   std::int64_t r;
-  return saturated(__builtin_mul_overflow(a, b, &r), (a < 0) != (b < 0), r);
+  const bool overflow = __builtin_mul_overflow(a, b, &r);
+  return saturated(overflow, (a < 0) != (b < 0), r);
 }
 inline std::int64_t floor_div(std::int64_t a, std::int64_t b) {
   if (b == 0) return 0;
