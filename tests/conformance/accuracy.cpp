@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <sstream>
 
 #include "poison.hpp"
@@ -30,31 +31,66 @@ double allowed_lse(double exact, double standard_error) {
   return 2 * standard_error + 0x1p-20 * std::max(1.0, std::abs(exact));
 }
 
+namespace {
+
+using Pair = std::pair<std::int64_t, std::int64_t>;  // sequence, head
+struct Errors {
+  double o = 0, lse = 0;
+};
+
+std::vector<std::size_t> all_indices(std::size_t count) {
+  std::vector<std::size_t> all(count);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
+}
+
+// Up to `each` rows of every (sequence, head).
+std::vector<std::size_t> most_sensitive(const Expectation& e, std::size_t each) {
+  std::map<Pair, std::vector<std::size_t>> by_pair;
+  for (std::size_t r = 0; r < e.rows.size(); ++r) by_pair[{e.rows[r].b, e.rows[r].h}].push_back(r);
+  std::vector<std::size_t> chosen;
+  for (auto& [pair, rows] : by_pair) {
+    const auto more = [&](std::size_t a, std::size_t b) { return e.exact.sensitivity[a] > e.exact.sensitivity[b]; };
+    const auto middle = rows.begin() + static_cast<std::ptrdiff_t>(std::min(each, rows.size()));
+    std::partial_sort(rows.begin(), middle, rows.end(), more);
+    chosen.insert(chosen.end(), rows.begin(), middle);
+  }
+  return chosen;
+}
+
+// Takes the errors of standard attention on some rows into account, in orders [first, orders) of `orders`.
+void widen(std::map<Pair, Errors>& largest, const Expectation& e, const Inputs& inputs, const Options& options,
+           const std::vector<std::size_t>& indices, int first, int orders) {
+  std::vector<Row> rows;
+  for (std::size_t i : indices) rows.push_back(e.rows[i]);
+  const auto raise = [](double& error, double got, double exact) {
+    if (std::isfinite(got) && std::isfinite(exact)) error = std::max(error, std::abs(got - exact));
+  };
+  const std::size_t dim_v = static_cast<std::size_t>(e.exact.dim_v);
+  for (int order = first; order < orders; ++order) {
+    const Standard standard = attend_standard(inputs, options, e.out, rows, order, orders);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      Errors& errors = largest[{rows[r].b, rows[r].h}];
+      for (std::size_t j = 0; j < dim_v; ++j)
+        raise(errors.o, static_cast<double>(standard.o[r * dim_v + j]), e.exact.o[indices[r] * dim_v + j]);
+      raise(errors.lse, static_cast<double>(standard.lse_ln[r]), e.exact.lse_ln[indices[r]]);
+    }
+  }
+}
+
+}  // namespace
+
 Expectation expect(const Inputs& inputs, const Options& options, DType out, std::vector<Row> rows) {
   Expectation e;
   e.sequences = sequences(inputs, options), e.rows = std::move(rows), e.out = out;
   e.exact = attend_exactly(inputs, options, e.rows);
-  // One number for each (sequence, head): the largest error of standard attention. Where the rows are few, a single run
-  // would make it a matter of luck, so the sums are taken in several orders, each of them standard attention.
-  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<double, double>> largest;
-  std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> counts;
-  for (const Row& row : e.rows) ++counts[{row.b, row.h}];
-  std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
-  for (const auto& [pair, count] : counts) fewest = std::min(fewest, count);
-  const int orders = counts.empty() ? 1 : static_cast<int>(std::clamp<std::int64_t>(64 / fewest, 2, 16));
-  const std::int64_t dim_v = e.exact.dim_v;
-  for (int order = 0; order < orders; ++order) {
-    const Standard standard = attend_standard(inputs, options, out, e.rows, order, orders);
-    for (std::size_t r = 0; r < e.rows.size(); ++r) {
-      auto& [o_error, lse_error] = largest[{e.rows[r].b, e.rows[r].h}];
-      const auto widen = [](double& error, double got, double exact) {
-        if (std::isfinite(got) && std::isfinite(exact)) error = std::max(error, std::abs(got - exact));
-      };
-      for (std::int64_t j = 0; j < dim_v; ++j)
-        widen(o_error, static_cast<double>(standard.o[r * dim_v + j]), e.exact.o[r * dim_v + j]);
-      widen(lse_error, static_cast<double>(standard.lse_ln[r]), e.exact.lse_ln[r]);
-    }
-  }
+  // One number for each (sequence, head): the largest error of standard attention. It must not be a matter of luck: the
+  // sums are taken in two orders, and those rows that can show the largest error (whole heads, where rows are few) in
+  // many more, each of them standard attention.
+  std::map<Pair, Errors> largest;
+  widen(largest, e, inputs, options, all_indices(e.rows.size()), 0, 2);
+  const bool many = e.rows.size() > 20000;
+  widen(largest, e, inputs, options, most_sensitive(e, 16), 2, many ? 4 : 16);
   for (const Row& row : e.rows) {
     const auto& [o_error, lse_error] = largest[{row.b, row.h}];
     e.o_error.push_back(o_error), e.lse_error.push_back(lse_error);

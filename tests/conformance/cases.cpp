@@ -302,6 +302,8 @@ void fit_budget(CaseSpec& c, double budget) {
     switch (step % 4) {
       case 0:
         if (c.heads_q > c.heads_kv && c.heads_kv > 1) c.heads_q /= c.heads_kv, c.heads_kv = 1;
+        else if (c.heads_q > c.heads_kv && work(c) > 4 * budget)
+          c.heads_q = c.heads_kv * ((c.heads_q / c.heads_kv + 1) / 2);
         else if (c.heads_q == c.heads_kv) c.heads_q = c.heads_kv = std::max<std::int64_t>(1, c.heads_q / 2);
         break;
       case 1:

@@ -248,10 +248,12 @@ std::string OutputSet::stray_write() const {
 
 std::string first_difference(const Outputs& a, const Sequence& in_a, const Outputs& b, const Sequence& in_b,
                              std::int64_t query_in_a, std::int64_t query_in_b, std::int64_t count) {
-  const auto same = [](const Tensor& x, std::int64_t at_x, const Tensor& y, std::int64_t at_y, std::int64_t elements) {
-    const std::size_t size = static_cast<std::size_t>(size_bytes(x.dtype));
-    return elements == 0 || std::memcmp(static_cast<const char*>(x.data) + at_x * size,
-                                        static_cast<const char*>(y.data) + at_y * size, elements * size) == 0;
+  // Any NaN is as good as any other: its sign and payload depend on the order of an instruction's operands.
+  const auto same = [](const Tensor& x, std::int64_t at_x, const Tensor& y, std::int64_t at_y) {
+    const std::int64_t size = size_bytes(x.dtype);
+    const char *p = static_cast<const char*>(x.data) + at_x * size, *q = static_cast<const char*>(y.data) + at_y * size;
+    return std::memcmp(p, q, static_cast<std::size_t>(size)) == 0 ||
+           (std::isnan(element(x, at_x)) && std::isnan(element(y, at_y)));
   };
   for (std::int64_t head = 0; head < heads_of(a.o); ++head)
     for (std::int64_t n = 0; n < count; ++n) {
@@ -262,13 +264,13 @@ std::string first_difference(const Outputs& a, const Sequence& in_a, const Outpu
       const std::int64_t at_a = q_row_offset(a.o, in_a, query_in_a + n, head);
       const std::int64_t at_b = q_row_offset(b.o, in_b, query_in_b + n, head);
       for (std::int64_t j = 0; j < dim_of(a.o); ++j)
-        if (!same(a.o, at_a + j, b.o, at_b + j, 1))
+        if (!same(a.o, at_a + j, b.o, at_b + j))
           return "O[" + std::to_string(j) + "]" + where() + ": " + std::to_string(element(a.o, at_a + j)) + " and " +
                  std::to_string(element(b.o, at_b + j));
       if (!a.lse.defined()) continue;
       const std::int64_t l_a = lse_offset(a.lse, in_a, query_in_a + n, head),
                          l_b = lse_offset(b.lse, in_b, query_in_b + n, head);
-      if (!same(a.lse, l_a, b.lse, l_b, 1))
+      if (!same(a.lse, l_a, b.lse, l_b))
         return "LSE" + where() + ": " + std::to_string(element(a.lse, l_a)) + " and " +
                std::to_string(element(b.lse, l_b));
     }

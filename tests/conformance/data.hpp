@@ -31,8 +31,8 @@ struct CaseData {
 };
 CaseData make_data(const CaseSpec& spec);
 
-// Bits of the rows of both, compared: empty, or the first row that differs. `rows` as of `sequences`; the outputs may
-// lie differently in memory. `first_query`, `b_sequence`: where in `b` the sequences' rows are found.
+// Compares the bits of `count` queries of one sequence in two results that may lie differently in memory: empty, or the
+// first element that differs. All NaNs are equal.
 std::string first_difference(const Outputs& a, const Sequence& in_a, const Outputs& b, const Sequence& in_b,
                              std::int64_t query_in_a, std::int64_t query_in_b, std::int64_t count);
 

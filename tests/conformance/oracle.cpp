@@ -49,11 +49,11 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
       score.push_back(scale * dot), seen.push_back(key);
       top = std::max(top, scale * dot);
     }
-    double sum = 0;
+    double sum = 0, squares = 0;
     std::vector<double> o(dim_v), pv(dim_v);
     for (std::size_t n = 0; n < seen.size(); ++n) {
       const double p = std::exp(score[n] - top);
-      sum += p;
+      sum += p, squares += p * p;
       for (std::int64_t j = 0; j < dim_v; ++j) {
         o[j] += p * v[seen[n] * dim_v + j];
         pv[j] += p * std::abs(v[seen[n] * dim_v + j]);
@@ -63,6 +63,7 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
       exact.o.push_back(seen.empty() ? 0 : o[j] / sum);
       exact.sum_pv.push_back(seen.empty() ? 0 : pv[j] / sum);
     }
+    exact.sensitivity.push_back(seen.empty() ? 0 : std::abs(top) * (1 - squares / (sum * sum)));
     exact.lse_ln.push_back(seen.empty() ? -infinity : top + std::log(sum));
   }
   return exact;

@@ -37,7 +37,9 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
   const std::vector<Sequence> all = sequences(inputs, options);
   const std::int64_t group = heads_of(inputs.q) / heads_of(inputs.k);
   const std::int64_t dim = dim_of(inputs.q), dim_v = dim_of(inputs.v);
-  const float scale = scale_of(inputs, options);
+  const bool scale_first = order % 2 == 1;
+  const float all_scale = scale_of(inputs, options);
+  const float scale = scale_first ? 1 : all_scale, q_scale = scale_first ? all_scale : 1;
   Attended attended(options.mask);
   Standard standard;
   std::vector<float> q(dim), k, v, score, o(dim_v);
@@ -57,7 +59,7 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
       loaded_sequence = row.b, loaded_head = kv_head;
     }
     const std::int64_t at_q = q_row_offset(inputs.q, sequence, row.q, row.h);
-    for (std::int64_t i = 0; i < dim; ++i) q[i] = static_cast<float>(element(inputs.q, at_q + i));
+    for (std::int64_t i = 0; i < dim; ++i) q[i] = q_scale * static_cast<float>(element(inputs.q, at_q + i));
     score.clear(), seen.clear();
     float top = -infinity;
     for (std::int64_t key : attended.keys(sequence, row.h, row.q)) {

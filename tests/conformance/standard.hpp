@@ -10,8 +10,8 @@ struct Standard {
   std::vector<float> lse_ln;  // [rows]
 };
 // S = scale * q.k in fp32, P = exp(S - max) rounded to the input type, PV and the sum of the unrounded P in fp32, then
-// normalised and rounded to `out`. `order` (of `orders`) picks where the sums start and which way they run: all are
-// standard attention, and their errors differ.
+// normalised and rounded to `out`. `order` (of `orders`) picks where the sums start and which way they run; odd ones
+// scale q, in fp32, before the product. All are standard attention, and their errors differ.
 Standard attend_standard(const Inputs& inputs, const Options& options, DType out, std::span<const Row> rows,
                          int order = 0, int orders = 1);
 
