@@ -8,7 +8,7 @@ import unittest
 import tree
 
 # What a program that uses the library may load: the compiler's and the system's own.
-ALLOWED = re.compile(r"^(linux-vdso|ld-linux|libstdc\+\+|libgcc_s|libm|libc|libpthread)\b")
+ALLOWED = re.compile(r"^(linux-vdso|ld-linux|libstdc\+\+|libgcc_s|libm|libc|libpthread)(?=[.-])")
 
 
 class Install(unittest.TestCase):
