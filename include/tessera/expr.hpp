@@ -17,6 +17,7 @@ inline namespace TESSERA_API_NAMESPACE {
 
 enum class Type : std::uint8_t { boolean, integer, real };  // bool, int64, fp32
 
+// clang-format off
 enum class Op : std::uint8_t {
   constant,                         // value: the bits of a bool, an int64 or a double
   param,                            // slot: its place in the list of run-time values
@@ -26,6 +27,7 @@ enum class Op : std::uint8_t {
   logical_and, logical_or, logical_not, select,
   exp, exp2, log, tanh, sigmoid, sqrt, rsqrt, erf, pow, to_real,
 };
+// clang-format on
 
 // One operation. Arguments are indices of earlier nodes, so a graph is in evaluation order.
 struct Node {
@@ -53,7 +55,8 @@ class Frozen {
   Frozen() = default;
   explicit Frozen(std::span<const T> items) : size_(items.size()) {
     if (size_ > N) more_ = std::make_shared<const std::vector<T>>(items.begin(), items.end());
-    else for (std::size_t i = 0; i < size_; ++i) few_[i] = items[i];
+    else
+      for (std::size_t i = 0; i < size_; ++i) few_[i] = items[i];
   }
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
@@ -77,14 +80,17 @@ class Frozen {
 }  // namespace detail
 
 // Nodes in evaluation order (the last one is the result; no nodes: the identity) and the run-time values they name.
-// Canonical: common subexpressions stand once and constants are folded, so equal graphs compare equal.
+// Canonical in every Mask: common subexpressions stand once, constants are folded, nodes and run-time values stand in
+// the order in which the text names them, so equal expressions compare equal.
 struct Graph {
   detail::Frozen<Node, 20> nodes;
   detail::Frozen<Param, 4> params;
   bool operator==(const Graph&) const = default;
 };
-std::uint64_t hash(const Graph& graph);       // of structure and parameter values
-std::ostream& operator<<(std::ostream& out, const Graph& graph);  // the text form; parse_mask() reads it back
+std::uint64_t hash(const Graph& graph);  // of structure and parameter values
+// The text form, fully parenthesised; parse_mask() reads it back to the equal graph. A run-time value is written where
+// it stands first, `param(1023)`; where the same one stands again, by its number: `$0`, `$1`, ...
+std::ostream& operator<<(std::ostream& out, const Graph& graph);
 
 }  // namespace TESSERA_API_NAMESPACE
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // Which tiles matter, derived from the mask's graph. The second stage of the flow.
-// A mask that sees only the distance k - q is solved exactly: a few *bands*, each k - q in [lo, hi], with no metadata at
-// all. A mask that the analysis cannot decide makes every tile partial: slower, never wrong.
+// A mask that sees only the distance k - q is solved exactly: a few *bands*, each k - q in [lo, hi], with no metadata
+// at all. A mask that the analysis cannot decide makes every tile partial: slower, never wrong.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -33,13 +33,14 @@ class TileMap {
  public:
   static constexpr std::size_t max_bands = 8;
 
-  TileMap() = default;                    // of the full mask
+  TileMap() = default;  // of the full mask
   explicit TileMap(const Mask& mask);
 
   bool decided() const { return decided_; }  // false: the mask itself has to be evaluated for every pair
-  std::span<const Band> bands() const { return {bands_.data(), count_}; }  // sorted, disjoint, not adjacent; decided only
+  // Sorted, disjoint, not adjacent. Undecided: none.
+  std::span<const Band> bands() const { return {bands_.data(), count_}; }
 
-  // For logical queries [q_begin, q_end) and keys [k_begin, k_end), both not empty.
+  // For logical queries [q_begin, q_end) and keys [k_begin, k_end), both not empty; positions up to 2^62 off zero.
   Cover cover(std::int64_t q_begin, std::int64_t q_end, std::int64_t k_begin, std::int64_t k_end) const;
   // Number of attended pairs for queries [q_begin, q_end) and keys [0, keys): exact if decided, else all pairs.
   // In double: a count that may pass 2^63.

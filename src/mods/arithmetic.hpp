@@ -1,6 +1,6 @@
 // What an operation means on numbers: the one definition that folding, the interpreter and later evaluators share.
 // Integers are int64 and saturate; division by zero is 0; // and % round toward minus infinity (the remainder has the
-// sign of the divisor). Nothing here is undefined behaviour.
+// sign of the divisor). min and max of a NaN and a number are the number. Nothing here is undefined behaviour.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace tessera::mods {
 
-// A number of any type: integers and booleans in i, reals in r.
+// A number of any type: integers and booleans in i, reals in r. No default values: the interpreter has arrays of them.
 struct Value {
-  std::int64_t i = 0;
-  double r = 0;
+  std::int64_t i;
+  double r;
 };
 
 inline std::int64_t saturated(bool overflow, bool negative, std::int64_t exact) {
@@ -66,15 +66,15 @@ inline Value compute(Op op, Type type, const Value& a, const Value& b, const Val
     case Op::div:
       return real(a.r / b.r);
     case Op::min:
-      return is_real ? real(std::fmin(a.r, b.r)) : integer(a.i < b.i ? a.i : b.i);
+      return is_real ? real(std::isnan(a.r) || b.r < a.r ? b.r : a.r) : integer(a.i < b.i ? a.i : b.i);
     case Op::max:
-      return is_real ? real(std::fmax(a.r, b.r)) : integer(a.i > b.i ? a.i : b.i);
+      return is_real ? real(std::isnan(a.r) || b.r > a.r ? b.r : a.r) : integer(a.i > b.i ? a.i : b.i);
     case Op::neg:
       return is_real ? real(-a.r) : integer(sub(0, a.i));
     case Op::abs:
       return is_real ? real(std::fabs(a.r)) : integer(a.i < 0 ? sub(0, a.i) : a.i);
     case Op::sign:
-      if (is_real) return real(std::isnan(a.r) ? a.r : (a.r > 0) - (a.r < 0));
+      if (is_real) return real(a.r > 0 ? 1 : a.r < 0 ? -1 : a.r);  // of zeroes and NaN: themselves
       return integer((a.i > 0) - (a.i < 0));
     case Op::lt:
       return truth(is_real ? a.r < b.r : a.i < b.i);
@@ -125,7 +125,7 @@ inline Value compute(Op op, Type type, const Value& a, const Value& b, const Val
     case Op::score:
       break;
   }
-  return {};
+  return {0, 0};
 }
 
 }  // namespace tessera::mods

@@ -1,5 +1,4 @@
 // The plain interpreter: the reference for everything that evaluates faster.
-#include <array>
 #include <bit>
 #include <vector>
 
@@ -9,20 +8,21 @@
 namespace tessera::mods {
 namespace {
 
+Value read(Type type, std::int64_t bits) {
+  return type == Type::real ? Value{0, std::bit_cast<double>(bits)} : Value{bits, 0};
+}
+
 Value evaluate_into(const Graph& graph, const Point& at, Value* value) {
   const Node* nodes = graph.nodes.data();
   const std::size_t count = graph.nodes.size();
   for (std::size_t i = 0; i < count; ++i) {
     const Node& node = nodes[i];
-    const auto bits = [&](Type type, std::int64_t v) {
-      return type == Type::real ? Value{0, std::bit_cast<double>(v)} : Value{v, 0};
-    };
     switch (node.op) {
       case Op::constant:
-        value[i] = bits(node.type, node.value);
+        value[i] = read(node.type, node.value);
         break;
       case Op::param:
-        value[i] = bits(node.type, graph.params[node.slot].value);
+        value[i] = read(node.type, graph.params[node.slot].value);
         break;
       case Op::batch:
         value[i] = {at.b, 0};
@@ -39,7 +39,7 @@ Value evaluate_into(const Graph& graph, const Point& at, Value* value) {
       case Op::score:
         value[i] = {0, at.s};
         break;
-      default:
+      default:  // arguments that are not there are 0: node 0, which has a value
         value[i] = compute(node.op, nodes[node.arg[node.op == Op::select ? 1 : 0]].type, value[node.arg[0]],
                            value[node.arg[1]], value[node.arg[2]]);
     }
@@ -50,10 +50,14 @@ Value evaluate_into(const Graph& graph, const Point& at, Value* value) {
 }  // namespace
 
 Value evaluate(const Graph& graph, const Point& point) {
-  std::array<Value, 64> few;
-  if (graph.nodes.size() <= few.size()) return evaluate_into(graph, point, few.data());
-  std::vector<Value> many(graph.nodes.size());
-  return evaluate_into(graph, point, many.data());
+  constexpr std::size_t few = 64;
+  if (graph.nodes.size() <= few) {
+    Value values[few];
+    return evaluate_into(graph, point, values);
+  }
+  thread_local std::vector<Value> values;
+  values.resize(graph.nodes.size());
+  return evaluate_into(graph, point, values.data());
 }
 
 bool evaluate_mask(const Graph& graph, const Point& point) {

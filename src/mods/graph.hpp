@@ -17,10 +17,19 @@ struct OpInfo {
   Op op;
   std::string_view name;  // "min", "k", or the infix symbol
   int arity;
-  int precedence;  // of the infix form; 0: written as a call or a leaf
+  int precedence;  // of the infix or prefix form, tighter is higher; 0: written as a call or a leaf
 };
+inline constexpr std::size_t op_count = static_cast<std::size_t>(Op::to_real) + 1;
+inline constexpr int comparison_precedence = 3;
 const OpInfo& info(Op op);
 const OpInfo* find_call(std::string_view name);  // ops written as calls, by name; nullptr if none
+
+// Limits of a finished graph. The text form repeats what the graph shares, and the parser recurses: with both bounded,
+// whatever is printed can be read back.
+inline constexpr int max_depth = 500;                // operations on the way from the result to a leaf
+inline constexpr std::size_t max_written = 1 << 15;  // operations and leaves of the text
+// Positions of queries and keys lie in [-farthest, farthest]: their distance fits an int64.
+inline constexpr std::int64_t farthest = (std::int64_t{1} << 62) - 1;
 
 // Appends nodes in evaluation order; equal nodes are shared, constants folded, types checked.
 class Builder {
@@ -30,30 +39,45 @@ class Builder {
   std::uint16_t constant(double value);
   std::uint16_t param(std::int64_t value);  // each call makes a new slot
   std::uint16_t param(double value);
+  std::uint16_t same_param(std::size_t slot);  // one that is there already: slot < param_count()
+  std::size_t param_count() const { return params_.size(); }
   std::uint16_t leaf(Op op);  // batch, head, query, key, score
-  // Throws Error(invalid_mod) naming the operation and the types when they do not fit.
+  // Integers beside reals are converted. Throws Error(invalid_mod) naming the operation and the types if they do not
+  // fit.
   std::uint16_t apply(Op op, std::uint16_t a);
   std::uint16_t apply(Op op, std::uint16_t a, std::uint16_t b);
   std::uint16_t apply(Op op, std::uint16_t a, std::uint16_t b, std::uint16_t c);
-  // Copies another graph in; its parameters get slots after those that are here. Returns its result.
+  // Copies another (valid) graph in; its parameters get slots after those that are here. Returns its result.
   std::uint16_t import(const Graph& graph);
 
   Type type(std::uint16_t node) const { return nodes_[node].type; }
   // The graph whose result is `root`: unused nodes dropped, canonical order. A constant-true boolean: no nodes.
+  // Throws Error(invalid_mod) beyond max_depth and max_written.
   Graph finish(std::uint16_t root);
   void clear();
 
   static constexpr std::size_t max_nodes = 4096, max_params = 255;
 
  private:
-  static constexpr std::uint16_t unused = 0xffff, used = 0xfffe;
   std::uint16_t add(const Node& node);
-  std::uint16_t param(const Param& param);
+  std::uint16_t add_param(Param param);
   std::uint16_t apply(Op op, std::array<std::uint16_t, 3> arg);
   std::optional<Node> fold(const Node& node) const;
-  std::vector<Node> nodes_, kept_;
-  std::vector<Param> params_, kept_params_;
-  std::vector<std::uint16_t> import_map_, order_;
+  std::optional<std::uint16_t> simplified(const Node& node) const;
+
+  std::vector<Node> nodes_;
+  std::vector<Param> params_;
+  std::vector<std::uint16_t> index_;  // of many nodes: an open hash table, so that sharing stays linear
+  // Scratch of import() and finish(), kept for its capacity.
+  std::vector<Node> kept_;
+  std::vector<Param> kept_params_;
+  std::vector<std::uint16_t> place_;
+  std::vector<std::uint32_t> path_;
+  struct Extent {
+    int depth = 0;
+    std::size_t written = 0;
+  };
+  std::vector<Extent> extents_;
 };
 // The calling thread's own, emptied: its vectors keep their capacity, so that combining known masks allocates nothing.
 Builder& scratch_builder();
@@ -69,9 +93,17 @@ Value evaluate(const Graph& graph, const Point& point);
 // The graph of a mask; no nodes: true.
 bool evaluate_mask(const Graph& graph, const Point& point);
 
-// Structural check of a graph that came from outside (hand-made or parsed): throws Error(invalid_mod).
+// Reads any expression, of any type; parse_mask() is for masks. Throws Error(parse) that points at the offending part.
+Graph parse(std::string_view text);
+
+// The type of an operation's result for arguments of these types, and whether they fit as they stand: the rules that
+// the builder and the verifier share. Throws Error(invalid_mod) naming the operation and the types.
+Type result_type(Op op, const Type* argument);
+std::string_view name(Type type);  // "a boolean", "an integer", "a real"
+
+// Structural check of a graph that came from outside: throws Error(invalid_mod). Allocates nothing for a valid one.
 void verify(const Graph& graph);
-// The same, and the result is a boolean over (b, h, q, k) alone. Allocates nothing for what a builder made.
+// The same, and the result is a boolean over (b, h, q, k) alone.
 void verify_mask(const Graph& graph);
 
 }  // namespace tessera::mods

@@ -1,5 +1,4 @@
 // Masks: the ready-made ones, their combinations, their hash.
-#include <algorithm>
 #include <string>
 
 #include "mods/graph.hpp"
@@ -17,21 +16,18 @@ Mask combined(Op op, const Mask& a, const Mask& b) {
   return Mask(builder.finish(builder.apply(op, left, right)));
 }
 
-// Wider than any sequence can be; kept off the end of int64, so that position + width stays exact.
-constexpr std::int64_t widest = std::int64_t{1} << 61;
-
-std::int64_t width(const char* side, std::int64_t value) {
-  if (value < 0)
-    throw Error(Code::invalid_option, std::string("window: ") + side + " is " + std::to_string(value) +
+void check_side(const char* side, std::int64_t width) {
+  if (width < 0)
+    throw Error(Code::invalid_option, std::string("window: ") + side + " is " + std::to_string(width) +
                                           ": it is 0 or more, or tessera::unbounded for no limit");
-  return std::min(value, widest);
 }
 
 }  // namespace
 
-Mask::Mask(Graph graph) : graph_(std::move(graph)) {
-  if (graph_.nodes.empty()) return;
-  mods::verify_mask(graph_);
+Mask::Mask(const Graph& graph) {
+  mods::verify_mask(graph);
+  Builder& builder = mods::scratch_builder();
+  graph_ = builder.finish(builder.import(graph));
 }
 
 Mask full() { return {}; }
@@ -42,13 +38,14 @@ Mask causal() {
 }
 
 Mask window(std::int64_t left, std::int64_t right) {
-  const std::int64_t before = width("left", left), after = width("right", right);
+  check_side("left", left), check_side("right", right);
+  // Sums saturate, so the widest widths need no care here.
   Builder& builder = mods::scratch_builder();
   const std::uint16_t q = builder.leaf(Op::query), k = builder.leaf(Op::key);
   std::uint16_t inside = builder.constant(true);
-  if (left != unbounded) inside = builder.apply(Op::le, builder.apply(Op::sub, q, builder.param(before)), k);
+  if (left != unbounded) inside = builder.apply(Op::le, builder.apply(Op::sub, q, builder.param(left)), k);
   if (right != unbounded) {
-    const std::uint16_t end = builder.apply(Op::le, k, builder.apply(Op::add, q, builder.param(after)));
+    const std::uint16_t end = builder.apply(Op::le, k, builder.apply(Op::add, q, builder.param(right)));
     inside = builder.apply(Op::logical_and, inside, end);
   }
   return Mask(builder.finish(inside));

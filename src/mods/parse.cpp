@@ -1,8 +1,8 @@
 // Reads the text form: what << prints, with the usual precedence where parentheses are left out, and the names of the
 // ready-made masks. From loose to tight: |, &, comparisons, + -, * / // %, unary - !.
+#include <algorithm>
 #include <bit>
 #include <charconv>
-#include <cmath>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -16,33 +16,86 @@ namespace {
 
 using mods::Builder;
 
-constexpr int max_depth = 200;  // of nested parentheses and signs: the parser recurses
-constexpr std::size_t max_text = 1 << 16;
+constexpr std::size_t max_text_bytes = 1 << 20;  // more than max_written operations can fill
+
+// A part of the text: where errors point.
+struct Part {
+  std::size_t begin = 0, end = 0;
+};
+
+[[noreturn]] void fail(std::string_view text, Part part, const std::string& why) {
+  constexpr std::size_t before = 80, after = 60;  // of a long text, what is around the part
+  const std::size_t from = part.begin > before ? part.begin - before : 0;
+  const std::size_t upto = std::min(text.size(), part.begin + after);
+  std::string shown = from > 0 ? "..." : "", pad(shown.size(), ' '), mark;
+  for (std::size_t i = from; i < std::max(upto, part.begin + 1); ++i) {
+    const auto byte = static_cast<unsigned char>(i < text.size() ? text[i] : ' ');
+    if (i < text.size()) shown += byte < ' ' || byte == 0x7f ? ' ' : text[i];
+    if ((byte & 0xc0) == 0x80) continue;  // inside a UTF-8 character: no column of its own
+    if (i < part.begin) pad += ' ';
+    else if (mark.empty()) mark = "^";
+    else if (i < part.end) mark += '~';
+  }
+  if (upto < text.size()) shown += "...";
+  throw Error(Code::parse, why + "\n  " + shown + "\n  " + pad + mark);
+}
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {
-    if (text.size() > max_text)
-      throw Error(Code::parse, "the text of the mask has " + std::to_string(text.size()) + " characters, at most " +
-                                   std::to_string(max_text) + " are read");
+  Parser(std::string_view text, bool is_mask) : text_(text), is_mask_(is_mask) {
+    if (text.size() > max_text_bytes)
+      throw Error(Code::parse, "the text of the expression has " + std::to_string(text.size()) + " bytes, at most " +
+                                   std::to_string(max_text_bytes) + " are read");
   }
 
   Graph parse() {
-    const std::uint16_t root = binary(1);
+    const Value root = binary(1);
     skip_space();
-    if (at_ < text_.size()) fail(at_, "expected an operator or the end of the text");
-    return builder_.finish(root);
-  }
-  [[noreturn]] void fail(std::size_t where, const std::string& why) const {
-    std::string shown;
-    for (const char c : text_) shown += static_cast<unsigned char>(c) < 32 || c == 127 ? ' ' : c;
-    throw Error(Code::parse, why + "\n  " + shown + "\n  " + std::string(where, ' ') + "^");
+    if (at_ < text_.size())
+      stop(rest(), text_[at_] == '=' ? "expected an operator: equality is written =="
+                                     : "expected an operator or the end of the text");
+    if (is_mask_ && builder_.type(root.node) != Type::boolean)
+      stop(root.part, "a mask is true or false, this is " + std::string(mods::name(builder_.type(root.node))) +
+                          ": compare it with something, as in (k <= q)");
+    return guarded(root.part, [&] { return builder_.finish(root.node); });
   }
 
  private:
+  struct Value {
+    std::uint16_t node = 0;
+    Part part{};
+  };
+  struct Infix {
+    std::string_view text;
+    Op op;
+  };
+  struct Nesting {
+    explicit Nesting(Parser& parser) : depth(parser.depth_) {
+      if (++depth > mods::max_depth + 1)
+        parser.stop(parser.rest(), "nested deeper than " + std::to_string(mods::max_depth) + " levels");
+    }
+    ~Nesting() { --depth; }
+    int& depth;
+  };
+
+  [[noreturn]] void stop(Part part, const std::string& why) const { fail(text_, part, why); }
+  // Complaints of the builder, pointing at a part of the text.
+  template <class Work>
+  auto guarded(Part part, Work work) -> decltype(work()) {
+    try {
+      return work();
+    } catch (const Error& error) {
+      stop(part, error.what());
+    }
+  }
+
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+  static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
+  bool at_number() const { return is_digit(peek()) || peek() == '.'; }
+  Part rest() const { return {at_, at_ + 1}; }
   void skip_space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n' || text_[at_] == '\r'))
-      ++at_;
+    while (peek() == ' ' || peek() == '\t' || peek() == '\n' || peek() == '\r') ++at_;
   }
   bool take(std::string_view what) {
     skip_space();
@@ -50,184 +103,196 @@ class Parser {
     at_ += what.size();
     return true;
   }
-  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-  static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-
-  // The builder's complaints about types, pointing at the operation.
-  template <class... Args>
-  std::uint16_t apply(std::size_t where, Op op, Args... args) {
-    try {
-      return builder_.apply(op, args...);
-    } catch (const Error& error) {
-      fail(where, error.what());
-    }
+  void expect(std::string_view what) {
+    if (!take(what)) stop(rest(), "expected '" + std::string(what) + "'");
+  }
+  std::string_view word() {
+    const std::size_t begin = at_;
+    while (is_letter(peek()) || is_digit(peek())) ++at_;
+    return text_.substr(begin, at_ - begin);
   }
 
-  struct Infix {
-    std::string_view text;
-    Op op;
-    int precedence;
-  };
   const Infix* infix() {  // the longest symbol here; does not move
     static constexpr Infix table[] = {
-        {"||", Op::logical_or, 1}, {"|", Op::logical_or, 1}, {"&&", Op::logical_and, 2}, {"&", Op::logical_and, 2},
-        {"<=", Op::le, 3},         {">=", Op::ge, 3},        {"==", Op::eq, 3},          {"!=", Op::ne, 3},
-        {"<", Op::lt, 3},          {">", Op::gt, 3},         {"+", Op::add, 4},          {"-", Op::sub, 4},
-        {"//", Op::floor_div, 5},  {"*", Op::mul, 5},        {"/", Op::div, 5},          {"%", Op::mod, 5}};
+        {"||", Op::logical_or}, {"|", Op::logical_or}, {"&&", Op::logical_and}, {"&", Op::logical_and},
+        {"<=", Op::le},         {">=", Op::ge},        {"==", Op::eq},          {"!=", Op::ne},
+        {"<", Op::lt},          {">", Op::gt},         {"+", Op::add},          {"-", Op::sub},
+        {"//", Op::floor_div},  {"*", Op::mul},        {"/", Op::div},          {"%", Op::mod}};
     skip_space();
     for (const Infix& entry : table)
       if (text_.substr(at_, entry.text.size()) == entry.text) return &entry;
     return nullptr;
   }
 
-  std::uint16_t binary(int lowest) {
-    if (lowest > 5) return unary();
-    std::uint16_t left = binary(lowest + 1);
-    int seen = 0;
-    for (const Infix* op; (op = infix()) && op->precedence == lowest;) {
-      if (lowest == 3 && seen++ > 0) fail(at_, "comparisons do not chain: write (a < b) & (b < c)");
-      const std::size_t where = at_;
-      at_ += op->text.size();
-      const std::uint16_t right = binary(lowest + 1);
-      left = apply(where, op->op, left, right);
+  // Operators at least as tight as `loosest`, from left to right.
+  Value binary(int loosest) {
+    Value left = unary();
+    bool compared = false;
+    for (const Infix* sign; (sign = infix()) != nullptr;) {
+      const int precedence = mods::info(sign->op).precedence;
+      if (precedence < loosest) break;
+      const Part where{at_, at_ + sign->text.size()};
+      const bool compares = precedence == mods::comparison_precedence;
+      if (compares && compared) stop(where, "comparisons do not chain: write (a < b) & (b < c)");
+      compared = compares;
+      at_ = where.end;
+      const Value right = binary(precedence + 1);
+      const Op op = sign->op;
+      left = {guarded(where, [&] { return builder_.apply(op, left.node, right.node); }),
+              {left.part.begin, right.part.end}};
     }
     return left;
   }
 
-  std::uint16_t unary() {
+  Value unary() {
     const Nesting nesting(*this);
     skip_space();
-    const std::size_t where = at_;
-    if (take("-")) {
-      if (at_ < text_.size() && (is_digit(text_[at_]) || text_[at_] == '.')) return literal(where);
-      if (take("inf")) return builder_.constant(-std::numeric_limits<double>::infinity());
-      return apply(where, Op::neg, unary());
-    }
-    if (take("!") || take("~")) return apply(where, Op::logical_not, unary());
+    const std::size_t begin = at_;
+    const auto prefix = [&](Op op) {
+      const Part sign{begin, at_};
+      const Value of = unary();
+      return Value{guarded(sign, [&] { return builder_.apply(op, of.node); }), {begin, of.part.end}};
+    };
+    if (take("-")) return at_number() ? literal(begin) : prefix(Op::neg);
+    if (take("!") || take("~")) return prefix(Op::logical_not);
     if (take("(")) {
-      const std::uint16_t inside = binary(1);
+      const Value inside = binary(1);
       expect(")");
-      return inside;
+      return {inside.node, {begin, at_}};
     }
-    if (at_ < text_.size() && (is_digit(text_[at_]) || text_[at_] == '.')) return literal(where);
-    if (at_ < text_.size() && is_letter(text_[at_])) return word();
-    fail(at_, at_ < text_.size() ? "expected a number, a name or '('" : "the text ends where a value is expected");
+    if (take("$")) return same_param(begin);
+    if (at_number()) return literal(begin);
+    if (is_letter(peek())) return named(begin);
+    stop(rest(), at_ < text_.size() ? "expected a number, a name or '('" : "the text ends where a value is expected");
   }
 
-  struct Nesting {
-    Parser& parser;
-    explicit Nesting(Parser& p) : parser(p) {
-      if (++parser.depth_ > max_depth)
-        parser.fail(parser.at_, "nested deeper than " + std::to_string(max_depth) + " levels");
-    }
-    ~Nesting() { --parser.depth_; }
-  };
-  void expect(std::string_view what) {
-    skip_space();
-    if (!take(what)) fail(at_, "expected '" + std::string(what) + "'");
-  }
-
-  // A number from `from` (which may be its sign): real if it has a point or an exponent.
-  Param number(std::size_t from) {
-    const bool negative = text_[from] == '-';
-    std::size_t end = from + (negative ? 1 : 0);
+  // A number that begins (maybe with its sign) at `begin`: real if it has a point or an exponent.
+  Param number(std::size_t begin) {
+    std::size_t end = begin + (text_[begin] == '-' ? 1 : 0);
     bool real = false;
-    while (end < text_.size() && (is_digit(text_[end]) || text_[end] == '.' || text_[end] == 'e' || text_[end] == 'E' ||
-                                  ((text_[end] == '-' || text_[end] == '+') && end > from + 1 &&
-                                   (text_[end - 1] == 'e' || text_[end - 1] == 'E')))) {
-      real = real || !is_digit(text_[end]);
-      ++end;
+    for (; end < text_.size(); ++end) {
+      const char c = text_[end], last = text_[end - (end > begin ? 1 : 0)];
+      const bool exponent_sign = (c == '-' || c == '+') && real && (last == 'e' || last == 'E');
+      if (!is_digit(c) && c != '.' && c != 'e' && c != 'E' && !exponent_sign) break;
+      real = real || !is_digit(c);
     }
     at_ = end;
-    const char *first = text_.data() + from, *last = text_.data() + end;
-    if (real) {
-      double value = 0;
-      const auto [stop, error] = std::from_chars(first, last, value);
-      if (error != std::errc{} || stop != last) fail(from, "not a number that fits a real");
-      return {Type::real, std::bit_cast<std::int64_t>(value)};
-    }
-    std::int64_t value = 0;
-    const auto [stop, error] = std::from_chars(first, last, value);
-    if (error != std::errc{} || stop != last) fail(from, "not a number that fits an int64");
-    return {Type::integer, value};
+    const auto read = [&](auto value) {
+      const auto [stopped, error] = std::from_chars(text_.data() + begin, text_.data() + end, value);
+      const bool whole = stopped == text_.data() + end;
+      const char* type = real ? "a real (a double)" : "an integer (int64)";
+      if (error == std::errc::result_out_of_range && whole)
+        stop({begin, end}, "this number is beyond the range of " + std::string(type));
+      if (error != std::errc{} || !whole) stop({begin, end}, "this is not a number");
+      return value;
+    };
+    if (real) return {Type::real, std::bit_cast<std::int64_t>(read(double{}))};
+    return {Type::integer, read(std::int64_t{})};
   }
-  std::uint16_t literal(std::size_t from) {
-    const Param p = number(from);
+  std::uint16_t constant(const Param& p) {
     return p.type == Type::real ? builder_.constant(std::bit_cast<double>(p.value)) : builder_.constant(p.value);
   }
-  // Inside param( ) and window( ): a number, or unbounded.
-  Param argument() {
-    skip_space();
-    const std::size_t where = at_;
-    if (take("unbounded")) return {Type::integer, unbounded};
-    const double infinity = std::numeric_limits<double>::infinity();
-    if (take("inf")) return {Type::real, std::bit_cast<std::int64_t>(infinity)};
-    if (take("-inf")) return {Type::real, std::bit_cast<std::int64_t>(-infinity)};
-    if (take("nan")) return {Type::real, std::bit_cast<std::int64_t>(std::numeric_limits<double>::quiet_NaN())};
-    take("-");
-    if (at_ >= text_.size() || !(is_digit(text_[at_]) || text_[at_] == '.')) fail(where, "expected a number");
-    return number(where);
+  Value literal(std::size_t begin) {
+    const Param value = number(begin);
+    const Part part{begin, at_};
+    return {guarded(part, [&] { return constant(value); }), part};
   }
 
-  std::uint16_t word() {
-    const std::size_t where = at_;
-    while (at_ < text_.size() && (is_letter(text_[at_]) || is_digit(text_[at_]))) ++at_;
-    const std::string_view name = text_.substr(where, at_ - where);
-    if (name == "true" || name == "full") return optional_call(name == "full"), builder_.constant(true);
-    if (name == "false") return builder_.constant(false);
-    if (name == "inf") return builder_.constant(std::numeric_limits<double>::infinity());
-    if (name == "nan") return builder_.constant(std::numeric_limits<double>::quiet_NaN());
-    if (name == "b") return builder_.leaf(Op::batch);
-    if (name == "h") return builder_.leaf(Op::head);
-    if (name == "q" || name == "q_idx") return builder_.leaf(Op::query);
-    if (name == "k" || name == "kv_idx") return builder_.leaf(Op::key);
-    if (name == "s" || name == "score") return builder_.leaf(Op::score);
-    if (name == "causal") return optional_call(true), import(causal());
+  // Inside param( ) and window( ): a number, inf, nan or unbounded.
+  Param argument() {
+    skip_space();
+    const std::size_t begin = at_;
+    const bool negative = take("-");
+    if (at_number()) return number(begin);
+    const std::string_view name = word();
+    if (name == "unbounded" && !negative) return {Type::integer, unbounded};
+    if (name == "inf") return {Type::real, std::bit_cast<std::int64_t>(negative ? -infinity : infinity)};
+    if (name == "nan") return {Type::real, std::bit_cast<std::int64_t>(nan)};
+    stop({begin, std::max(at_, begin + 1)}, "expected a number");
+  }
+  Value same_param(std::size_t begin) {
+    std::size_t slot = 0;
+    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), slot);
+    at_ = static_cast<std::size_t>(end - text_.data());
+    if (error != std::errc{} || slot >= builder_.param_count())
+      stop({begin, std::max(at_, begin + 1)},
+           "$n repeats the n-th param() of the text, counted from 0; before here there are " +
+               std::to_string(builder_.param_count()));
+    return {builder_.same_param(slot), {begin, at_}};
+  }
+
+  Value named(std::size_t begin) {
+    const std::string_view name = word();
+    const Part part{begin, at_};
+    const auto value = [&](auto work) { return Value{guarded({begin, at_}, work), {begin, at_}}; };
+    const auto leaf = [&](Op op) { return value([&] { return builder_.leaf(op); }); };
+    if (name == "b" || name == "b_idx") return leaf(Op::batch);
+    if (name == "h" || name == "h_idx") return leaf(Op::head);
+    if (name == "q" || name == "q_idx") return leaf(Op::query);
+    if (name == "k" || name == "kv_idx") return leaf(Op::key);
+    if (name == "s" || name == "score") {
+      if (is_mask_) stop(part, "a mask sees b, h, q and k, not the score s");
+      return leaf(Op::score);
+    }
+    if (name == "true" || name == "false") return value([&] { return builder_.constant(name == "true"); });
+    if (name == "inf") return value([&] { return builder_.constant(infinity); });
+    if (name == "nan") return value([&] { return builder_.constant(nan); });
+    if (name == "full" || name == "causal") {
+      if (take("(")) expect(")");
+      return value([&] { return builder_.import((name == "full" ? full() : causal()).graph()); });
+    }
+    if (name == "window") return window_of(begin);
     if (name == "param") {
       expect("(");
       const Param p = argument();
       expect(")");
-      try {
+      return value([&] {
         return p.type == Type::real ? builder_.param(std::bit_cast<double>(p.value)) : builder_.param(p.value);
-      } catch (const Error& error) {
-        fail(where, error.what());
-      }
+      });
     }
-    if (name == "window") {
-      expect("(");
-      const Param left = argument();
-      expect(",");
-      const Param right = argument();
-      expect(")");
-      if (left.type != Type::integer || right.type != Type::integer) fail(where, "a window's sides are integers");
-      try {
-        return import(window(left.value, right.value));
-      } catch (const Error& error) {
-        fail(where, error.what());
-      }
-    }
-    if (const mods::OpInfo* op = mods::find_call(name)) {
-      expect("(");
-      std::uint16_t arg[3] = {};
-      for (int i = 0; i < op->arity; ++i) {
-        if (i > 0) expect(",");
-        arg[i] = binary(1);
-      }
-      expect(")");
-      if (op->arity == 1) return apply(where, op->op, arg[0]);
-      if (op->arity == 2) return apply(where, op->op, arg[0], arg[1]);
-      return apply(where, op->op, arg[0], arg[1], arg[2]);
-    }
-    fail(where,
-         "there is no '" + std::string(name) +
-             "': a coordinate (b, h, q, k), a mask (full, causal, window(left, right)), param(x), or a function");
+    if (const mods::OpInfo* op = mods::find_call(name)) return call(*op, part);
+    stop(part, "there is no '" + std::string(name.substr(0, 40)) +
+                   "': expected a coordinate (b, h, q, k), a mask (full, causal, window(left, right)), param(x) or a "
+                   "function");
   }
-  void optional_call(bool allowed) {
-    if (allowed && take("(")) expect(")");
+  Value window_of(std::size_t begin) {
+    std::int64_t side[2] = {};
+    expect("(");
+    for (int i = 0; i < 2; ++i) {
+      if (i > 0) expect(",");
+      skip_space();
+      const std::size_t from = at_;
+      const Param p = argument();
+      if (p.type != Type::integer) stop({from, at_}, "a side of a window is an integer, not a real");
+      side[i] = p.value;
+    }
+    expect(")");
+    const Part part{begin, at_};
+    return {guarded(part, [&] { return builder_.import(window(side[0], side[1]).graph()); }), part};
   }
-  std::uint16_t import(const Mask& mask) { return builder_.import(mask.graph()); }
+  Value call(const mods::OpInfo& op, Part name) {
+    std::uint16_t arg[3] = {};
+    expect("(");
+    for (int i = 0; i < op.arity; ++i) {
+      if (i > 0 && !take(","))
+        stop(rest(), "expected ',': '" + std::string(op.name) + "' takes " + std::to_string(op.arity) + " arguments");
+      arg[i] = binary(1).node;
+    }
+    expect(")");
+    return {guarded(name,
+                    [&] {
+                      if (op.arity == 1) return builder_.apply(op.op, arg[0]);
+                      if (op.arity == 2) return builder_.apply(op.op, arg[0], arg[1]);
+                      return builder_.apply(op.op, arg[0], arg[1], arg[2]);
+                    }),
+            {name.begin, at_}};
+  }
+
+  static constexpr double infinity = std::numeric_limits<double>::infinity();
+  static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
   std::string_view text_;
+  bool is_mask_;
   std::size_t at_ = 0;
   int depth_ = 0;
   Builder builder_;
@@ -235,15 +300,10 @@ class Parser {
 
 }  // namespace
 
-Mask parse_mask(std::string_view text) {
-  Parser parser(text);
-  Graph graph = parser.parse();
-  try {
-    return Mask(std::move(graph));
-  } catch (const Error& error) {
-    parser.fail(0, error.what());
-  }
-}
+Mask parse_mask(std::string_view text) { return Mask(Parser(text, true).parse()); }
 
 }  // namespace TESSERA_API_NAMESPACE
+
+Graph mods::parse(std::string_view text) { return Parser(text, false).parse(); }
+
 }  // namespace tessera

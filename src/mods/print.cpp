@@ -1,5 +1,6 @@
 // The text form: fully parenthesised, and read back by parse.cpp to the equal graph.
 #include <bit>
+#include <bitset>
 #include <charconv>
 #include <cmath>
 #include <ostream>
@@ -11,8 +12,6 @@
 namespace tessera {
 inline namespace TESSERA_API_NAMESPACE {
 namespace {
-
-constexpr std::size_t longest = 1 << 20;  // a graph shares what its text repeats: without an end it could explode
 
 std::string number(Type type, std::int64_t bits) {
   if (type == Type::boolean) return bits ? "true" : "false";
@@ -27,45 +26,69 @@ std::string number(Type type, std::int64_t bits) {
   return shown;
 }
 
-void write(const Graph& graph, std::size_t i, std::string& out) {
-  if (out.size() > longest) return;
-  const Node& node = graph.nodes[i];
-  const mods::OpInfo& op = mods::info(node.op);
-  if (node.op == Op::constant) {
-    out += number(node.type, node.value);
-  } else if (node.op == Op::param) {
-    const Param& param = graph.params[node.slot];
-    out += "param(" + number(param.type, param.value) + ")";
-  } else if (op.arity == 0) {
-    out += op.name;
-  } else if (op.precedence > 0 && op.arity == 2) {
-    out += '(';
-    write(graph, node.arg[0], out);
-    out.append(" ").append(op.name).append(" ");
-    write(graph, node.arg[1], out);
-    out += ')';
-  } else if (op.precedence > 0) {
-    out.append("(").append(op.name);
-    write(graph, node.arg[0], out);
-    out += ')';
-  } else {
-    out.append(op.name).append("(");
-    for (std::size_t a = 0; a < node.arg_count; ++a) {
-      if (a > 0) out += ", ";
-      write(graph, node.arg[a], out);
-    }
-    out += ')';
+// Writes any graph, even one that nobody verified: it ends, and reads nothing that is not there.
+class Writer {
+ public:
+  explicit Writer(const Graph& graph) : graph_(graph) {}
+  std::string text() {
+    write(graph_.nodes.size() - 1, 0);
+    return std::move(out_);
   }
-}
+
+ private:
+  void write(std::size_t i, int depth) {
+    const Node& node = graph_.nodes[i];
+    const bool known = static_cast<std::size_t>(node.op) < mods::op_count;
+    if (++written_ > mods::max_written || depth > mods::max_depth || !known) {
+      out_ += known ? "..." : "?";
+      return;
+    }
+    const mods::OpInfo& op = mods::info(node.op);
+    const auto argument = [&](std::size_t a) {
+      if (node.arg[a] < i) write(node.arg[a], depth + 1);
+      else out_ += "?";
+    };
+    if (node.op == Op::constant) {
+      out_ += number(node.type, node.value);
+    } else if (node.op == Op::param) {
+      write_param(node.slot);
+    } else if (op.arity == 0) {
+      out_ += op.name;
+    } else if (op.precedence > 0) {
+      out_ += '(';
+      if (op.arity == 2) argument(0), out_.append(" ").append(op.name).append(" "), argument(1);
+      else out_ += op.name, argument(0);
+      out_ += ')';
+    } else {
+      out_.append(op.name).append("(");
+      for (std::size_t a = 0; a < static_cast<std::size_t>(op.arity); ++a) {
+        if (a > 0) out_ += ", ";
+        argument(a);
+      }
+      out_ += ')';
+    }
+  }
+  void write_param(std::size_t slot) {
+    if (slot >= graph_.params.size()) {
+      out_ += "?";
+    } else if (named_[slot]) {
+      out_ += "$" + std::to_string(slot);
+    } else {
+      named_[slot] = true;
+      out_ += "param(" + number(graph_.params[slot].type, graph_.params[slot].value) + ")";
+    }
+  }
+
+  const Graph& graph_;
+  std::string out_;
+  std::size_t written_ = 0;
+  std::bitset<256> named_;  // slots that the text has named
+};
 
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Graph& graph) {
-  if (graph.nodes.empty()) return out << "full";
-  std::string text;
-  write(graph, graph.nodes.size() - 1, text);
-  if (text.size() > longest) text.resize(longest), text += "...";
-  return out << text;
+  return graph.nodes.empty() ? out << "full" : out << Writer(graph).text();
 }
 std::ostream& operator<<(std::ostream& out, const Mask& mask) { return out << mask.graph(); }
 

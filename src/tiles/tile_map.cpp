@@ -1,12 +1,15 @@
 // From a mask's graph to bands: sets of distances d = k - q, solved exactly.
+// Must not know: tile sizes, tensors, backends.
 #include "tessera/tile_map.hpp"
 
 #include <algorithm>
 #include <optional>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 #include "mods/arithmetic.hpp"
+#include "mods/graph.hpp"
 
 namespace tessera {
 inline namespace TESSERA_API_NAMESPACE {
@@ -14,13 +17,14 @@ namespace {
 
 using mods::add;
 using mods::sub;
+using Wide = __int128;  // what int64 sums and products become before they saturate
 
 constexpr std::int64_t lowest = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t highest = std::numeric_limits<std::int64_t>::max();
-// Sums beyond this could saturate where the graph is evaluated; they are left undecided.
-constexpr std::int64_t largest_term = std::int64_t{1} << 62;
 
 using Bands = std::vector<Band>;  // sorted, disjoint, not adjacent
+Bands all() { return {Band{}}; }
+Bands none() { return {}; }
 
 Bands complement(const Bands& a) {
   Bands out;
@@ -44,119 +48,155 @@ Bands both(const Bands& a, const Bands& b) {
   return out;
 }
 Bands either(const Bands& a, const Bands& b) { return complement(both(complement(a), complement(b))); }
-Bands truth(bool value) { return value ? Bands{Band{}} : Bands{}; }
 
-// c + kq * q + kk * k
+// The distances [lo, hi], which may lie beyond int64: no two positions are that far apart.
+Bands between(Wide lo, Wide hi) {
+  const Wide first = std::max(lo, Wide{lowest}), last = std::min(hi, Wide{highest});
+  if (first > last) return none();
+  return {{static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)}};
+}
+Wide floor_div(Wide a, Wide b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
+
+// c + q * query + k * key. `saturates`: it may leave int64 for some positions, where the graph sees the end of int64
+// instead. Then it may still be compared with what stays inside, but no longer be calculated with.
 struct Affine {
-  std::int64_t c = 0, q = 0, k = 0;
+  Wide c = 0, q = 0, k = 0;
+  bool saturates = false;
 };
 
-std::optional<std::int64_t> bounded(std::int64_t value) {
-  if (value > largest_term || value < -largest_term) return std::nullopt;
-  return value;
+Wide magnitude(Wide x) { return x < 0 ? -x : x; }
+// The largest absolute value over all positions.
+Wide reach(const Affine& a) { return magnitude(a.c) + (magnitude(a.q) + magnitude(a.k)) * mods::farthest; }
+
+std::optional<Affine> checked(Affine a) {
+  if (magnitude(a.q) > highest || magnitude(a.k) > highest) return std::nullopt;  // keeps reach() inside 128 bits
+  a.saturates = reach(a) > highest;
+  return a;
 }
-std::optional<Affine> combined(const Affine& a, const Affine& b, std::int64_t sign) {
-  const auto c = bounded(add(a.c, mods::mul(sign, b.c))), q = bounded(add(a.q, mods::mul(sign, b.q))),
-             k = bounded(add(a.k, mods::mul(sign, b.k)));
-  if (!c || !q || !k) return std::nullopt;
-  return Affine{*c, *q, *k};
+std::optional<Affine> sum(const Affine& a, const Affine& b, int sign) {
+  return checked({a.c + sign * b.c, a.q + sign * b.q, a.k + sign * b.k});
 }
-std::optional<Affine> scaled(const Affine& a, std::int64_t factor) {
-  const auto c = bounded(mods::mul(a.c, factor)), q = bounded(mods::mul(a.q, factor)),
-             k = bounded(mods::mul(a.k, factor));
-  if (!c || !q || !k) return std::nullopt;
-  return Affine{*c, *q, *k};
+std::optional<Affine> scaled(const Affine& a, Wide factor) {
+  return checked({a.c * factor, a.q * factor, a.k * factor});
 }
 
-class Solver {
- public:
-  explicit Solver(const Graph& graph) : graph_(graph) {}
-  std::optional<Bands> solve(std::size_t i) const {
-    const Node& n = graph_.nodes[i];
+// What is known of a node: of an integer, that it is affine; of a boolean, the distances where it is true.
+struct Known {
+  std::optional<Affine> affine;
+  std::optional<Bands> bands;
+};
+
+std::optional<Affine> calculate(Op op, const std::optional<Affine>& a, const std::optional<Affine>& b) {
+  if (!a || a->saturates) return std::nullopt;
+  if (op == Op::neg) return scaled(*a, -1);
+  if (!b || b->saturates) return std::nullopt;
+  if (op == Op::add) return sum(*a, *b, 1);
+  if (op == Op::sub) return sum(*a, *b, -1);
+  if (b->q == 0 && b->k == 0) return scaled(*a, b->c);
+  if (a->q == 0 && a->k == 0) return scaled(*b, a->c);
+  return std::nullopt;
+}
+
+// a ? b  <=>  c + f * (k - q) ? 0
+std::optional<Bands> compare(Op op, const std::optional<Affine>& a, const std::optional<Affine>& b) {
+  if (!a || !b) return std::nullopt;
+  // A side that saturates stays on the same side of a value that lies strictly inside int64.
+  if (a->saturates && reach(*b) >= highest) return std::nullopt;
+  if (b->saturates && reach(*a) >= highest) return std::nullopt;
+  const Wide c = a->c - b->c, f = a->k - b->k;
+  if (a->q - b->q != -f) return std::nullopt;
+  // Where c + f * d <= bound.
+  const auto at_most = [&](Wide bound) {
+    if (f == 0) return c <= bound ? all() : none();
+    if (f > 0) return between(lowest, floor_div(bound - c, f));
+    return between(-floor_div(bound - c, -f), highest);
+  };
+  switch (op) {
+    case Op::lt:
+      return at_most(-1);
+    case Op::le:
+      return at_most(0);
+    case Op::gt:
+      return complement(at_most(0));
+    case Op::ge:
+      return complement(at_most(-1));
+    default: {
+      const Bands equal = both(at_most(0), complement(at_most(-1)));
+      return op == Op::eq ? equal : complement(equal);
+    }
+  }
+}
+
+// Both decided, or one of them decides.
+std::optional<Bands> join(Op op, const std::optional<Bands>& a, const std::optional<Bands>& b) {
+  if (a && b) return op == Op::logical_and ? both(*a, *b) : either(*a, *b);
+  const Bands decisive = op == Op::logical_and ? none() : all();
+  if ((a && *a == decisive) || (b && *b == decisive)) return decisive;
+  return std::nullopt;
+}
+
+std::optional<Bands> choose(const std::optional<Bands>& by, const std::optional<Bands>& a,
+                            const std::optional<Bands>& b) {
+  const auto otherwise = by ? std::optional(complement(*by)) : std::nullopt;
+  return join(Op::logical_or, join(Op::logical_and, by, a), join(Op::logical_and, otherwise, b));
+}
+
+std::optional<Bands> solve(const Graph& graph) {
+  std::vector<Known> known(graph.nodes.size());
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    const Node& n = graph.nodes[i];
+    const auto argument = [&](std::size_t a) -> const Known& { return known[n.arg[a]]; };
+    Known& here = known[i];
     switch (n.op) {
       case Op::constant:
-        return n.type == Type::boolean ? std::optional(truth(n.value != 0)) : std::nullopt;
-      case Op::logical_not:
-        if (const auto a = solve(n.arg[0])) return complement(*a);
-        return std::nullopt;
-      case Op::logical_and:
-      case Op::logical_or: {
-        const auto a = solve(n.arg[0]);
-        if (!a) return std::nullopt;
-        const auto b = solve(n.arg[1]);
-        if (!b) return std::nullopt;
-        return n.op == Op::logical_and ? both(*a, *b) : either(*a, *b);
-      }
+        if (n.type == Type::boolean) here.bands = n.value ? all() : none();
+        if (n.type == Type::integer) here.affine = checked({n.value, 0, 0});
+        break;
+      case Op::param:
+        if (n.type == Type::integer) here.affine = checked({graph.params[n.slot].value, 0, 0});
+        break;
+      case Op::query:
+        here.affine = Affine{0, 1, 0};
+        break;
+      case Op::key:
+        here.affine = Affine{0, 0, 1};
+        break;
+      case Op::neg:
+      case Op::add:
+      case Op::sub:
+      case Op::mul:
+        here.affine = calculate(n.op, argument(0).affine, argument(1).affine);
+        break;
       case Op::lt:
       case Op::le:
       case Op::gt:
       case Op::ge:
       case Op::eq:
       case Op::ne:
-        return compare(n);
-      default:
-        return std::nullopt;
-    }
-  }
-
- private:
-  std::optional<Affine> affine(std::size_t i) const {
-    const Node& n = graph_.nodes[i];
-    if (n.type != Type::integer) return std::nullopt;
-    if (n.op == Op::constant || n.op == Op::param) {
-      const auto c = bounded(n.op == Op::param ? graph_.params[n.slot].value : n.value);
-      return c ? std::optional(Affine{*c, 0, 0}) : std::nullopt;
-    }
-    if (n.op == Op::query) return Affine{0, 1, 0};
-    if (n.op == Op::key) return Affine{0, 0, 1};
-    if (n.op != Op::add && n.op != Op::sub && n.op != Op::mul && n.op != Op::neg) return std::nullopt;
-    const auto a = affine(n.arg[0]);
-    if (!a) return std::nullopt;
-    if (n.op == Op::neg) return scaled(*a, -1);
-    const auto b = affine(n.arg[1]);
-    if (!b) return std::nullopt;
-    if (n.op != Op::mul) return combined(*a, *b, n.op == Op::add ? 1 : -1);
-    if (b->q == 0 && b->k == 0) return scaled(*a, b->c);
-    if (a->q == 0 && a->k == 0) return scaled(*b, a->c);
-    return std::nullopt;
-  }
-  // a ? b  <=>  c + f * (k - q) ? 0
-  std::optional<Bands> compare(const Node& n) const {
-    const auto a = affine(n.arg[0]), b = affine(n.arg[1]);
-    if (!a || !b) return std::nullopt;
-    const auto d = combined(*a, *b, -1);
-    if (!d || d->q != -d->k) return std::nullopt;
-    const std::int64_t c = d->c, f = d->k;
-    const bool reversed = n.op == Op::gt || n.op == Op::ge;  // a > b  <=>  -c - f d < 0
-    switch (n.op) {
-      case Op::lt:
-      case Op::gt:
-        return at_most_zero(reversed ? -c + 1 : c + 1, reversed ? -f : f);
-      case Op::le:
-      case Op::ge:
-        return at_most_zero(reversed ? -c : c, reversed ? -f : f);
-      default:
+        here.bands = compare(n.op, argument(0).affine, argument(1).affine);
         break;
+      case Op::logical_not:
+        if (argument(0).bands) here.bands = complement(*argument(0).bands);
+        break;
+      case Op::logical_and:
+      case Op::logical_or:
+        here.bands = join(n.op, argument(0).bands, argument(1).bands);
+        break;
+      case Op::select:
+        if (n.type == Type::boolean) here.bands = choose(argument(0).bands, argument(1).bands, argument(2).bands);
+        break;
+      default:
+        break;  // not known: everything that needs it is not decided
     }
-    Bands equal;
-    if (f == 0) equal = truth(c == 0);
-    else if (c % f == 0) equal = {{-(c / f), -(c / f)}};
-    return n.op == Op::eq ? equal : complement(equal);
   }
-  static Bands at_most_zero(std::int64_t c, std::int64_t f) {  // c + f d <= 0
-    if (f == 0) return truth(c <= 0);
-    if (f > 0) return {{lowest, mods::floor_div(-c, f)}};
-    return {{-mods::floor_div(-c, -f), highest}};  // d >= ceil(c / -f)
-  }
-  const Graph& graph_;
-};
+  return std::move(known.back().bands);
+}
 
 }  // namespace
 
 TileMap::TileMap(const Mask& mask) {
-  const Graph& graph = mask.graph();
-  if (graph.nodes.empty()) return;
-  const auto solved = Solver(graph).solve(graph.nodes.size() - 1);
+  if (mask.is_full()) return;
+  const auto solved = solve(mask.graph());
   decided_ = solved && solved->size() <= max_bands;
   bands_ = {}, count_ = decided_ ? solved->size() : 0;
   if (decided_) std::copy(solved->begin(), solved->end(), bands_.begin());
@@ -174,31 +214,29 @@ Cover TileMap::cover(std::int64_t q_begin, std::int64_t q_end, std::int64_t k_be
   }
   if (first > last) return {Coverage::empty, k_begin, k_begin};
   // Bands do not touch, so every pair is attended to exactly if one band holds every distance of the box.
-  const std::int64_t nearest = first - q_last, farthest = last - q_begin;
+  const std::int64_t nearest = sub(first, q_last), farthest = sub(last, q_begin);
   for (std::size_t i = 0; i < count_; ++i)
     if (bands_[i].lo <= nearest && farthest <= bands_[i].hi) return {Coverage::full, first, last + 1};
   return {Coverage::partial, first, last + 1};
 }
 
 double TileMap::pairs(std::int64_t q_begin, std::int64_t q_end, std::int64_t keys) const {
-  const double n = static_cast<double>(q_end) - static_cast<double>(q_begin), all = static_cast<double>(keys);
+  const Wide n = Wide{q_end} - q_begin, every = keys;
   if (n <= 0 || keys <= 0) return 0;
-  if (!decided_) return n * all;
-  // Sum over q of clamp(q + c, 0, keys): nothing below 0, a ramp, then `keys` for every query beyond it.
-  const auto below = [&](double c) {
-    const double start = static_cast<double>(q_begin) + c;  // the first query's value; it grows by 1 a query
-    const double skipped = std::clamp(-start, 0.0, n), capped = std::clamp(start + n - all, 0.0, n);
-    const double ramp = std::max(0.0, n - skipped - capped);
-    const double from = start + skipped;
-    return ramp * from + ramp * (ramp - 1) / 2 + capped * all;
+  if (!decided_) return static_cast<double>(n) * static_cast<double>(keys);
+  // Sum over q of clamp(q + c, 0, keys), how many keys lie before q + c: nothing, a ramp, then all of them.
+  const auto before = [&](Wide c) {
+    const Wide start = q_begin + c;  // the first query's value; it grows by 1 a query
+    const Wide skipped = std::clamp(-start, Wide{0}, n), capped = std::clamp(start + n - every, Wide{0}, n);
+    const Wide ramp = n - skipped - capped;
+    return ramp > 0 ? ramp * (start + skipped) + ramp * (ramp - 1) / 2 + capped * every : capped * every;
   };
-  double sum = 0;
-  for (std::size_t i = 0; i < count_; ++i) {
-    const double upto = bands_[i].hi == highest ? n * all : below(static_cast<double>(bands_[i].hi) + 1);
-    const double before = bands_[i].lo == lowest ? 0 : below(static_cast<double>(bands_[i].lo));
-    sum += upto - before;
+  Wide count = 0;
+  for (const Band& band : bands()) {
+    count += band.hi == highest ? n * every : before(Wide{band.hi} + 1);
+    count -= band.lo == lowest ? Wide{0} : before(band.lo);
   }
-  return sum;
+  return static_cast<double>(count);
 }
 
 std::ostream& operator<<(std::ostream& out, const TileMap& map) {
@@ -206,14 +244,14 @@ std::ostream& operator<<(std::ostream& out, const TileMap& map) {
   if (map.bands().empty()) return out << "none";
   if (map == TileMap()) return out << "all";
   out << (map.bands().size() == 1 ? "band" : "bands") << " k - q in ";
-  const char* between = "";
+  const char* separator = "";
   for (const Band& band : map.bands()) {
-    out << between << (band.lo == lowest ? "(" : "[");
-    if (band.lo != lowest) out << band.lo;
-    out << ", ";
-    if (band.hi != highest) out << band.hi;
-    out << (band.hi == highest ? ")" : "]");
-    between = " or ";
+    out << separator;
+    if (band.lo == lowest) out << "(-inf, ";
+    else out << '[' << band.lo << ", ";
+    if (band.hi == highest) out << "inf)";
+    else out << band.hi << ']';
+    separator = " or ";
   }
   return out;
 }
