@@ -8,6 +8,9 @@
 #include "tessera/expr.hpp"
 
 namespace tessera {
+namespace mods {
+class Builder;
+}
 inline namespace TESSERA_API_NAMESPACE {
 
 // The word for no limit on a side of a window.
@@ -25,6 +28,7 @@ class Mask {
   bool operator==(const Mask&) const = default;
 
  private:
+  friend class mods::Builder;  // what it builds is typed and canonical
   Graph graph_;
 };
 

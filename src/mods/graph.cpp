@@ -194,6 +194,17 @@ std::uint16_t Builder::import(const Graph& graph) {
 }
 
 Graph Builder::finish(std::uint16_t root) {
+  Graph graph;
+  finish_into(graph, root);
+  return graph;
+}
+Mask Builder::finish_mask(std::uint16_t root) {
+  Mask mask;
+  finish_into(mask.graph_, root);
+  return mask;
+}
+
+void Builder::finish_into(Graph& graph, std::uint16_t root) {
   // The order in which the text names the nodes: arguments from left to right, then the operation. What is printed and
   // read back is then equal, whatever the order in which it was built.
   place_.assign(nodes_.size(), nowhere);
@@ -228,12 +239,10 @@ Graph Builder::finish(std::uint16_t root) {
     place_[at] = static_cast<std::uint16_t>(kept_.size());
     kept_.push_back(node), extents_.push_back(extent);
   }
-  Graph graph;
   const Node& result = kept_.back();
-  if (result.op == Op::constant && result.type == Type::boolean && result.value) return graph;
+  if (result.op == Op::constant && result.type == Type::boolean && result.value) return;
   graph.nodes = decltype(graph.nodes)(kept_);
   graph.params = decltype(graph.params)(kept_params_);
-  return graph;
 }
 
 Builder& scratch_builder() {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/expr.hpp"
+#include "tessera/mods.hpp"
 
 namespace tessera::mods {
 
@@ -54,11 +54,13 @@ class Builder {
   // The graph whose result is `root`: unused nodes dropped, canonical order. A constant-true boolean: no nodes.
   // Throws Error(invalid_mod) beyond max_depth and max_written.
   Graph finish(std::uint16_t root);
+  Mask finish_mask(std::uint16_t root);  // root: a boolean without the score
   void clear();
 
   static constexpr std::size_t max_nodes = 4096, max_params = 255;
 
  private:
+  void finish_into(Graph& graph, std::uint16_t root);
   std::uint16_t add(const Node& node);
   std::uint16_t add_param(Param param);
   std::uint16_t apply(Op op, std::array<std::uint16_t, 3> arg);

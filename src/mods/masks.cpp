@@ -13,7 +13,7 @@ using mods::Builder;
 Mask combined(Op op, const Mask& a, const Mask& b) {
   Builder& builder = mods::scratch_builder();
   const std::uint16_t left = builder.import(a.graph()), right = builder.import(b.graph());
-  return Mask(builder.finish(builder.apply(op, left, right)));
+  return builder.finish_mask(builder.apply(op, left, right));
 }
 
 void check_side(const char* side, std::int64_t width) {
@@ -27,14 +27,14 @@ void check_side(const char* side, std::int64_t width) {
 Mask::Mask(const Graph& graph) {
   mods::verify_mask(graph);
   Builder& builder = mods::scratch_builder();
-  graph_ = builder.finish(builder.import(graph));
+  *this = builder.finish_mask(builder.import(graph));
 }
 
 Mask full() { return {}; }
 
 Mask causal() {
   Builder& builder = mods::scratch_builder();
-  return Mask(builder.finish(builder.apply(Op::le, builder.leaf(Op::key), builder.leaf(Op::query))));
+  return builder.finish_mask(builder.apply(Op::le, builder.leaf(Op::key), builder.leaf(Op::query)));
 }
 
 Mask window(std::int64_t left, std::int64_t right) {
@@ -48,14 +48,14 @@ Mask window(std::int64_t left, std::int64_t right) {
     const std::uint16_t end = builder.apply(Op::le, k, builder.apply(Op::add, q, builder.param(right)));
     inside = builder.apply(Op::logical_and, inside, end);
   }
-  return Mask(builder.finish(inside));
+  return builder.finish_mask(inside);
 }
 
 Mask operator&(const Mask& a, const Mask& b) { return combined(Op::logical_and, a, b); }
 Mask operator|(const Mask& a, const Mask& b) { return combined(Op::logical_or, a, b); }
 Mask operator!(const Mask& a) {
   Builder& builder = mods::scratch_builder();
-  return Mask(builder.finish(builder.apply(Op::logical_not, builder.import(a.graph()))));
+  return builder.finish_mask(builder.apply(Op::logical_not, builder.import(a.graph())));
 }
 
 std::uint64_t hash(const Graph& graph) {
