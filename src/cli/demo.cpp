@@ -18,14 +18,15 @@ struct Flags {
   std::string data = TESSERA_DEMO_DATA;
   RunFlags run;
   int layer = -1, head = -1;
-  std::int64_t long_tokens = 32768;
+  std::int64_t first_token = 0, long_tokens = 32768;
   std::string json;
 };
 
 demo::Settings settings_of(const Flags& flags) {
   const std::vector<std::string> names = backends_of(flags.run);
   if (names.size() != 1) throw Misuse("the demo runs one backend: name it, or leave --backend out for the best");
-  return {flags.data, names[0], thread_count(flags.run.threads[0]), flags.layer, flags.head, flags.long_tokens};
+  return {flags.data,        names[0],         thread_count(flags.run.threads[0]), flags.layer, flags.head,
+          flags.first_token, flags.long_tokens};
 }
 
 int run(const Flags& flags) {
@@ -87,6 +88,9 @@ void add_demo(CLI::App& app, Action& chosen) {
       ->check(CLI::NonNegativeNumber);
   command->add_option("--head", flags->head, "head of the picture; otherwise that of the clearest pattern")
       ->check(CLI::NonNegativeNumber);
+  command->add_option("--from", flags->first_token, "first token of the picture")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--long", flags->long_tokens, "tokens of the long head")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->capture_default_str();

@@ -15,7 +15,8 @@ struct Settings {
   std::filesystem::path data;
   std::string backend;  // empty: the best that can
   int threads = 1;
-  int layer = -1, head = -1;  // of the picture; -1: the head with the clearest pattern
+  int layer = -1, head = -1;     // of the picture; -1: the head with the clearest pattern
+  std::int64_t first_token = 0;  // of the picture's window
   std::int64_t long_tokens = 32768;
 };
 

@@ -54,18 +54,18 @@ void Page::opening(const std::string& backend, int threads) const {
 }
 
 void Page::layers_heading(const Data& data) const {
-  title(1, fmt::format("A real model's attention: {} layers of MiniLM, {} heads of {} dims, {} tokens",
+  title(1, fmt::format("A real model's attention: MiniLM, {} of its layers, {} heads of {} dims, {} tokens",
                        data.layers.size(), data.heads, data.dim, data.count()));
-  say("   It reads this project's architecture page. Error: the largest |o - fp64| over all");
-  say("   heads, rows and dims; standard attention in the same type beside it. Rule: the share");
-  say("   used of the error allowed. Time: all heads, the best of 24; standard is on OpenBLAS.\n");
-  say("                  error against fp64               time, ms");
-  say("   layer  type   Tessera   standard   rule      Tessera  standard");
+  say("   The model reads this project's architecture page. Error: the largest |o - fp64| over all");
+  say("   heads, rows and dims, of Tessera and of standard attention in the same type. Rule: the");
+  say("   share used of the error allowed. Time: all heads, the best of 24; standard on OpenBLAS.\n");
+  say("                  error against fp64                   time, ms");
+  say("   layer  type   Tessera   standard   rule      Tessera  standard   ratio");
 }
 
 void Page::layer(const LayerResult& r) const {
   const std::string standard =
-      r.standard_missing.empty() ? fmt::format("{:8.3f}  {:5.1f} x", r.standard_ms, r.standard_ms / r.ms) : "       -";
+      r.standard_missing.empty() ? fmt::format("{:8.3f}  {:5.1f}x", r.standard_ms, r.standard_ms / r.ms) : "       -";
   say(fmt::format("   {:5}  {:<4}   {:7.1e}    {:7.1e}  {:3.0f} % {}   {:8.3f}  {}", r.layer, name(r.dtype), r.error,
                   r.standard_error, 100 * r.allowance_used, verdict(r.passed), r.ms, standard));
   if (!r.passed) say("          " + r.failure);
@@ -86,16 +86,15 @@ std::string Page::cell(float weight) const {
 
 void Page::picture(const Data& data, const Picture& p) const {
   title(2, fmt::format("What a head looks at: layer {}, head {}", p.layer, p.head));
-  say(fmt::format("   {:.0f} % of its weight goes {}. A row is a query, a column a key (numbers from", 100 * p.share,
+  say(fmt::format("   Of all its weight, {:.0f} % goes {}. Rows are queries, columns keys; on", 100 * p.share,
                   towards(p.distance)));
-  say(fmt::format("   token {}); on the right, the key that gets most. All {} x {} weights came from", p.first,
-                  p.tokens, p.tokens));
-  say(fmt::format("   attention() with V = 1, each within the rule: {:.0f} % used {}\n", 100 * p.allowance_used,
-                  verdict(p.passed)));
+  say("   the right is the key that gets most. The weights are attention()'s own output, with the");
+  say(fmt::format("   unit matrix as V: {} x {} of them, each within the rule ({:.0f} % used {}).\n", p.tokens,
+                  p.tokens, 100 * p.allowance_used, verdict(p.passed)));
   if (!p.passed) say("   " + p.failure);
   const auto token = [&](std::int64_t i) { return data.tokens[static_cast<std::size_t>(i)]; };
   std::string ruler(14, ' ');
-  for (std::int64_t i = 0; i < p.count; ++i) ruler += i % 2 == 0 ? fmt::format("{:2}", i) : "  ";
+  for (std::int64_t i = 0; i < p.count; ++i) ruler += i % 2 == 0 ? fmt::format("{:2}", i) : i + 1 < p.count ? "  " : "";
   say(ruler);
   for (std::int64_t row = 0; row < p.count; ++row) {
     std::string cells;
@@ -107,9 +106,9 @@ void Page::picture(const Data& data, const Picture& p) const {
     say(fmt::format("{} {:2} {} {:3.0f}% {}", right(token(p.first + row), 10), row, cells,
                     100 * static_cast<double>(p.weight(row, most)), token(most)));
   }
-  std::string legend(14, ' ');
-  for (const float weight : {0.01f, 0.05f, 0.16f, 0.36f, 0.64f})
-    legend += fmt::format("{} {:.0f} %   ", cell(weight), 100 * static_cast<double>(weight));
+  std::string legend(11, ' ');
+  for (const float weight : {0.02f, 0.08f, 0.25f, 0.5f, 0.9f})
+    legend += fmt::format("   {} {:.0f} %", cell(weight), 100 * static_cast<double>(weight));
   say(legend);
 }
 
@@ -131,23 +130,25 @@ void Page::long_head(const LongHead& r, int threads) const {
 }
 
 void Page::four_numbers(const FourNumbers& f) const {
-  title(4, "Why pieces are exact: softmax over scores 2 1 3 0 with values 1 2 3 4, two keys at a time");
-  say("   A piece keeps m, its largest score; l, the sum of e^(score - m); o, that of e^(score - m) * value.");
+  title(4, "Why pieces are exact: scores 2 1 3 0, values 1 2 3 4, two keys at a time");
+  say("   A piece keeps its largest score m, l = sum e^(score - m) and o = sum e^(score - m) value.");
   for (std::size_t i = 0; i < 2; ++i) {
     const Partial& t = f.tile[i];
-    const float *s = &f.scores[2 * i], *v = &f.values[2 * i];
-    const double d0 = static_cast<double>(s[0]) - t.m, d1 = static_cast<double>(s[1]) - t.m;
-    say(fmt::format(
-        "   keys {} {}   m {:.0f}   l = e^{:.0f} + e^{:.0f} = {:.4f}{:>13}o = {:.0f} e^{:.0f} + {:.0f} e^{:.0f} = "
-        "{:.4f}",
-        2 * i, 2 * i + 1, t.m, d0, d1, t.l, "", static_cast<double>(v[0]), d0, static_cast<double>(v[1]), d1, t.o));
+    const auto term = [&](std::size_t key) {
+      return fmt::format("e^{:.0f}", FourNumbers::scores[key] - static_cast<float>(t.m));
+    };
+    const std::size_t a = 2 * i, b = a + 1;
+    const std::string l = fmt::format("{} + {}", term(a), term(b));
+    const std::string o =
+        fmt::format("{:.0f} {} + {:.0f} {}", FourNumbers::values[a], term(a), FourNumbers::values[b], term(b));
+    say(fmt::format("   keys {},{}  m {:.0f}  l = {:<20} = {:.4f}   o = {:<20} = {:.4f}", a, b, t.m, l, t.l, o, t.o));
   }
   const Partial &a = f.tile[0], &b = f.tile[1], &m = f.merged;
-  say(fmt::format(
-      "   merge()    m {:.0f}   l = {:.4f} e^{:.0f} + {:.4f} = {:.4f}   o = {:.4f} e^{:.0f} + {:.4f} = {:.4f}", m.m,
-      a.l, a.m - m.m, b.l, m.l, a.o, a.m - m.m, b.o, m.o));
-  say(fmt::format("   {}   attention() over all four: {:.4f}   fp64: {:.4f} {}",
-                  bold(fmt::format("o / l = {:.4f}", f.answer)), f.at_once, f.exact, verdict(f.passed)));
+  const auto joined = [&](double x, double y) { return fmt::format("{:.4f} e^{:.0f} + {:.4f}", x, a.m - m.m, y); };
+  say(fmt::format("   merge()   m {:.0f}  l = {:<20} = {:.4f}   o = {:<20} = {:.4f}", m.m, joined(a.l, b.l), m.l,
+                  joined(a.o, b.o), m.o));
+  say(fmt::format("   {}    attention() over all four: {:.5f}    fp64: {:.5f} {}",
+                  bold(fmt::format("o / l = {:.5f}", f.answer)), f.at_once, f.exact, verdict(f.passed)));
 }
 
 void Page::closing(int checks, int failed, double seconds) const {

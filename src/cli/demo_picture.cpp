@@ -64,20 +64,15 @@ Picture look(const Data& data, const Settings& settings) {
       }
     }
   }
-  if (chosen.empty())
-    throw Error(Code::invalid_option, "there is no layer " + std::to_string(settings.layer) + " with a head " +
-                                          std::to_string(settings.head) + " in the data");
-
-  // The window whose diagonal is strongest.
-  best.tokens = n, best.count = std::min(window, n);
-  double most = -1;
-  for (std::int64_t first = 0; first + best.count <= n; ++first) {
-    double sum = 0;
-    for (std::int64_t q = first; q < first + best.count; ++q)
-      if (q + best.distance >= first && q + best.distance < first + best.count)
-        sum += at_distance(chosen, n, q, best.distance);
-    if (sum > most) most = sum, best.first = first;
+  if (chosen.empty()) {
+    std::string layers;
+    for (const Layer& layer : data.layers) layers += (layers.empty() ? "" : ", ") + std::to_string(layer.index);
+    throw Error(Code::invalid_option,
+                "no such head: the data has layers " + layers + " with heads 0 to " + std::to_string(data.heads - 1));
   }
+
+  best.tokens = n, best.count = std::min(window, n);
+  best.first = std::clamp<std::int64_t>(settings.first_token, 0, n - best.count);
   best.weights.assign(chosen.begin() + best.first * n, chosen.begin() + (best.first + best.count) * n);
   for (const Layer& layer : data.layers)
     if (layer.index == best.layer) weights_of(data, layer, best.head, settings, &best);
