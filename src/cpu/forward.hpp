@@ -23,12 +23,21 @@ struct Forward {
   static constexpr int panel = 2 * lanes;  // rows in the lanes of two vectors
   static constexpr std::int64_t k_block = S::k_block;
   static constexpr float lowest = -__FLT_MAX__;  // reference of a row that has seen nothing: exp2(-inf - lowest) is 0
-  static constexpr float log2e = 1.442695040888963f;
+  static constexpr double log2e = 1.4426950408889634;
   static constexpr double ln2 = 0.6931471805599453;
 
   static std::int64_t min(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
   static std::int64_t max(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
   static F infinity(float sign) { return S::set(sign * __builtin_inff()); }
+
+  // Q is packed as it is: rounding scale * Q would cost up to 3 x standard attention's error. The scale enters with the
+  // exponent, exp(scale (s - m)) = 2^(c (s - m)), where c > 0 so that m can be the maximum of the raw products; the
+  // sign of the scale (or a scale of 0) goes into Q, exactly.
+  static float sign(const Tile& t) { return t.scale > 0 ? 1.0f : t.scale < 0 ? -1.0f : 0.0f; }
+  static float exponent(const Tile& t) {
+    const float scale = t.scale == 0 || TESSERA_FAULT(scale_missing) ? 1 : __builtin_fabsf(t.scale);
+    return static_cast<float>(scale * log2e);
+  }
 
   // ---------------------------------------------------------------------------------------------- scratch memory
   static std::int64_t padded(std::int64_t floats) { return (floats + 15) / 16 * 16; }
@@ -164,6 +173,12 @@ struct Forward {
     return static_cast<float>(max(-limit, min(limit, d)));
   }
 
+  // Whether every row of the panel attends to every key of [begin, end).
+  static bool attended(const Tile& t, const Positions& at, std::int64_t begin, std::int64_t end) {
+    const Cover c = t.tiles->cover(at.begin, at.end, begin, end);
+    return c.coverage == Coverage::full && c.k_begin == begin && c.k_end == end;
+  }
+
   // One block of keys [key, key + n) for one panel: k, v point at key's rows, coverage tells whether a mask is needed.
   template <bool Select>
   static void block(const Tile& t, const Positions& at, bool partial, const float* k, std::int64_t k_stride,
@@ -175,8 +190,7 @@ struct Forward {
     std::int64_t r = 0;
     auto group = [&]<int size>() __attribute__((always_inline)) {
       for (; r + size <= n; r += size) {
-        const bool masked = partial && !TESSERA_FAULT(mask_skipped) &&
-                            t.tiles->cover(at.begin, at.end, key + r, key + r + size).coverage != Coverage::full;
+        const bool masked = partial && !TESSERA_FAULT(mask_skipped) && !attended(t, at, key + r, key + r + size);
         if (!masked) {
           scores<size, true>(k + r * k_stride, k_stride, t.dim, q, s + r * panel, m0, m1);
         } else {
@@ -193,11 +207,12 @@ struct Forward {
     if constexpr (S::qk_keys > 4) group.template operator()<4>();
     group.template operator()<1>();
 
+    const F c = S::set(exponent(t));
     F l0 = S::set(0), l1 = S::set(0);
     for (r = 0; r < n; ++r) {
       float* at_s = s + r * panel;
       const F s0 = S::load(at_s), s1 = S::load(at_s + lanes);
-      F p0 = S::exp2(S::sub(s0, m0)), p1 = S::exp2(S::sub(s1, m1));
+      F p0 = S::exp2(S::sub(s0, m0), c), p1 = S::exp2(S::sub(s1, m1), c);
       l0 = S::add(l0, p0), l1 = S::add(l1, p1);
       if constexpr (Select) {
         p0 = S::select(S::eq(s0, infinity(-1)), S::set(-1), p0);
@@ -205,7 +220,7 @@ struct Forward {
       }
       S::store(at_s, p0), S::store(at_s + lanes, p1);
     }
-    F a0 = S::exp2(S::sub(old0, m0)), a1 = S::exp2(S::sub(old1, m1));
+    F a0 = S::exp2(S::sub(old0, m0), c), a1 = S::exp2(S::sub(old1, m1), c);
     S::store(m, m0), S::store(m + lanes, m1);
     const bool stale = TESSERA_FAULT(stale_sum);
     S::store(l, S::add(stale ? S::load(l) : S::mul(S::load(l), a0), l0));
@@ -229,9 +244,10 @@ struct Forward {
   static void merge(const Tile& t, float* total, const float* part) {
     const float *pm = part + t.dim_v * panel, *pl = pm + panel;
     float *m = reference(t, total), *l = sum(t, total);
+    const F c = S::set(exponent(t));
     for (int half = 0; half < panel; half += lanes) {
       const F tm = S::load(m + half), qm = S::load(pm + half), top = S::max(tm, qm);
-      F a = S::exp2(S::sub(tm, top)), b = S::exp2(S::sub(qm, top));
+      F a = S::exp2(S::sub(tm, top), c), b = S::exp2(S::sub(qm, top), c);
       if (TESSERA_FAULT(merge_unscaled)) a = b = S::set(1);
       for (std::int64_t j = 0; j < t.dim_v; ++j) {
         float* o = total + j * panel + half;
@@ -249,7 +265,7 @@ struct Forward {
   static const void* element(const void* base, DType dtype, std::int64_t index) {
     return static_cast<const char*>(base) + index * (dtype == DType::f32 ? 4 : 2);
   }
-  // Q^T of one panel, scaled. The factor log2(e) is folded into the fp32 copy, so that exp2 needs no multiplication.
+  // Q^T of one panel.
   static void pack(const Tile& t, std::int64_t first_row, float* buffer, float* q) {
     const float* rows[panel];
     for (int lane = 0; lane < panel; ++lane) {
@@ -263,7 +279,7 @@ struct Forward {
         rows[lane] = buffer + lane * t.dim;
       }
     }
-    S::transpose_in(rows, t.dim, TESSERA_FAULT(scale_missing) ? log2e : t.scale * log2e, q);
+    S::transpose_in(rows, t.dim, sign(t), q);
   }
   // Rows [0, n) of a 16-bit K or V as fp32; fp32 is used where it lies.
   static const float* widen(const Tile& t, const void* base, std::int64_t stride, std::int64_t key, std::int64_t n,
@@ -282,13 +298,14 @@ struct Forward {
       for (std::int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
     }
   }
-  // O = O^T / l and LSE = (m + log2 l) ln 2 of one panel.
+  // O = O^T / l and LSE = (c m + log2 l) ln 2 of one panel.
   static void finish(const Tile& t, std::int64_t first_row, float* state, float* buffer) {
     const int count = static_cast<int>(min(panel, t.rows() - first_row));
     const float *m = reference(t, state), *l = sum(t, state);
-    alignas(64) float inverse[panel];
+    const double c = static_cast<double>(__builtin_fabsf(t.scale)) * log2e;
+    alignas(64) float divisor[panel];  // not its inverse: the mean of equal values is exact
     for (int lane = 0; lane < panel; ++lane)
-      inverse[lane] = l[lane] == 0 && !TESSERA_FAULT(empty_row_divided) ? 0 : 1 / l[lane];
+      divisor[lane] = l[lane] == 0 && !TESSERA_FAULT(empty_row_divided) ? 1 : l[lane];
     float* rows[panel];
     char* targets[panel];
     for (int lane = 0; lane < count; ++lane) {
@@ -298,11 +315,12 @@ struct Forward {
       rows[lane] = t.out_dtype == DType::f32 ? reinterpret_cast<float*>(targets[lane]) : buffer + lane * t.dim_v;
       if (t.lse)
         t.lse[head * t.lse_head_stride + query * t.lse_token_stride] =
-            l[lane] == 0 ? -__builtin_inff()
-                         : static_cast<float>((m[lane] + __builtin_log2(static_cast<double>(l[lane]))) *
-                                              (TESSERA_FAULT(lse_base_2) ? 1.0 : ln2));
+            l[lane] == 0
+                ? -__builtin_inff()
+                : static_cast<float>((static_cast<double>(m[lane]) * c + __builtin_log2(static_cast<double>(l[lane]))) *
+                                     (TESSERA_FAULT(lse_base_2) ? 1.0 : ln2));
     }
-    S::transpose_out(state, t.dim_v, inverse, rows, count);
+    S::transpose_out(state, t.dim_v, divisor, rows, count);
     if (t.out_dtype != DType::f32)
       for (int lane = 0; lane < count; ++lane) S::narrow(t.out_dtype, rows[lane], t.dim_v, targets[lane]);
   }
@@ -320,12 +338,10 @@ struct Forward {
     return any;
   }
 
-  // Streams the item's keys past the panels [first, last), whose states start at `states`. Returns whether any pair was
-  // masked away.
+  // Streams the item's keys past the panels [first, last), whose states start at `states`.
   template <bool Select>
-  static bool stream(const Tile& t, const Scratch& w, std::int64_t first, std::int64_t last, float* states,
+  static void stream(const Tile& t, const Scratch& w, std::int64_t first, std::int64_t last, float* states,
                      float* closed) {
-    bool masked = false;
     const Positions ends[2] = {{t, first * panel}, {t, (last - 1) * panel}};
     const bool one_head = t.heads == 1;
     for (std::int64_t split = t.k_begin; split == t.k_begin || split < t.k_end; split += t.kv_split) {
@@ -347,7 +363,6 @@ struct Forward {
           prefetch(t, t.v, t.v_token_stride, t.dim_v, end, next, p - first, last - first);
           const Positions at(t, p * panel);
           const Cover c = t.tiles->cover(at.begin, at.end, begin, end);
-          masked = masked || c.coverage != Coverage::full;
           if (c.coverage == Coverage::empty) continue;
           const std::int64_t skip = c.k_begin - begin;
           block<Select>(t, at, c.coverage == Coverage::partial, k + skip * k_stride, k_stride, v + skip * v_stride,
@@ -363,19 +378,19 @@ struct Forward {
         if (split_end == t.k_end) copy(t, state, total);
       }
     }
-    return masked;
   }
 
   static void forward(const Tile& t, float* scratch) {
     const Scratch w(t, scratch);
     const std::int64_t panels = (t.rows() + panel - 1) / panel;
     for (std::int64_t p = 0; p < panels; ++p) pack(t, p * panel, w.rows, w.q + p * w.q_size);
-    const bool masked = stream<false>(t, w, 0, panels, w.state, w.closed);
+    stream<false>(t, w, 0, panels, w.state, w.closed);
     for (std::int64_t p = 0; p < panels; ++p) {
       float* state = w.state + p * w.state_size;
       alignas(64) float bad[panel];
-      if (masked && not_finite(t, state, bad) && !TESSERA_FAULT(redo_skipped)) {
-        // A masked key may have leaked as 0 * NaN: again, selecting, and keep only the rows that were not finite.
+      if (not_finite(t, state, bad) && !TESSERA_FAULT(redo_skipped)) {
+        // A masked key (by the mask, or by a score of -inf) may have leaked as 0 * NaN: again, selecting, and keep only
+        // the rows that were not finite.
         stream<true>(t, w, p, p + 1, w.redone, w.closed + p * w.state_size);
         for (std::int64_t i = 0; i < state_floats(panel, t.dim_v); ++i)
           if (bad[i % panel] != bad[i % panel]) state[i] = w.redone[i];

@@ -37,8 +37,9 @@ struct Tile {
   std::int64_t rows() const { return heads * queries; }
 };
 
-// The state of a panel of `panel` rows, rows in the lanes: o [dim_v][panel], m [panel] (reference of the exponent, in
-// units of log2), l [panel] (sum of exp2(s - m)). Unnormalised; m is the lowest float while nothing is attended to.
+// The state of a panel of `panel` rows, rows in the lanes: o [dim_v][panel], m [panel] (reference of the exponent: the
+// largest raw product so far), l [panel] (sum of exp(scale (s - m))). Unnormalised; m is the lowest float while nothing
+// is attended to.
 inline std::int64_t state_floats(std::int64_t panel, std::int64_t dim_v) { return (dim_v + 2) * panel; }
 
 // Sets S[key][lane] to -inf where the mask is false, one pair at a time: for masks that the tile map cannot decide.

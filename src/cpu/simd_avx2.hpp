@@ -50,15 +50,15 @@ struct X86 {
       }
   }
   template <int panel>
-  static void transpose_out(const float* in, std::int64_t dim, const float* factor, float* const* rows, int lanes) {
+  static void transpose_out(const float* in, std::int64_t dim, const float* divisor, float* const* rows, int lanes) {
     for (int lane = 0; lane < lanes; lane += 8) {
-      const __m256 f = _mm256_loadu_ps(factor + lane);
+      const __m256 f = _mm256_loadu_ps(divisor + lane);
       const int live = lanes - lane < 8 ? lanes - lane : 8;
       for (std::int64_t j = 0; j < dim; j += 8) {
         const std::int64_t count = dim - j < 8 ? dim - j : 8;
         __m256 r[8];
         for (int i = 0; i < 8; ++i)
-          r[i] = i < count ? _mm256_mul_ps(_mm256_load_ps(in + (j + i) * panel + lane), f) : _mm256_setzero_ps();
+          r[i] = i < count ? _mm256_div_ps(_mm256_load_ps(in + (j + i) * panel + lane), f) : _mm256_setzero_ps();
         transpose8(r);
         if (count == 8)
           for (int i = 0; i < live; ++i) _mm256_storeu_ps(rows[lane + i] + j, r[i]);
@@ -132,16 +132,14 @@ struct Avx2 {
   static M none() { return _mm256_setzero_ps(); }
   static F select(M m, F a, F b) { return _mm256_blendv_ps(b, a, m); }
 
-  // 2^x; exactly 1 at 0 and exactly 0 below -127; NaN stays NaN. Adding 1.5 * 2^23 + 127 rounds x and leaves the biased
-  // exponent in the low bits: no rounding instruction, and the clamped exponent -127 gives the factor 0.
-  static F exp2(F x) {
-    const F magic = set(12582912.0f + 127.0f);
-    x = _mm256_max_ps(set(-127.0f), x);
-    const F t = add(x, magic);
+  // 2^(c x) for x <= 0 < c; exactly 1 at 0 and exactly 0 below c x = -127; NaN stays NaN. See exp2.hpp.
+  static F exp2(F x, F c) {
+    x = _mm256_max_ps(_mm256_div_ps(set(-127.0f), c), x);
+    const F t = fma(x, c, set(exp2_magic));
     const F power = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(t), 23));
-    const F f = sub(x, sub(t, magic));
+    const F f = fma(x, c, sub(set(exp2_magic), t));
     F p = set(exp2_coefficients[5]);
-    for (int c = 4; c >= 0; --c) p = fma(p, f, set(exp2_coefficients[c]));
+    for (int k = 4; k >= 0; --k) p = fma(p, f, set(exp2_coefficients[k]));
     return mul(p, power);
   }
 
@@ -154,8 +152,8 @@ struct Avx2 {
   static void transpose_in(const float* const* rows, std::int64_t dim, float scale, float* out) {
     X86::transpose_in<2 * lanes>(rows, dim, scale, out);
   }
-  static void transpose_out(const float* in, std::int64_t dim, const float* factor, float* const* rows, int count) {
-    X86::transpose_out<2 * lanes>(in, dim, factor, rows, count);
+  static void transpose_out(const float* in, std::int64_t dim, const float* divisor, float* const* rows, int count) {
+    X86::transpose_out<2 * lanes>(in, dim, divisor, rows, count);
   }
 };
 

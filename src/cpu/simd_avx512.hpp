@@ -34,14 +34,14 @@ struct Avx512 {
   static M none() { return 0; }
   static F select(M m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
 
-  // 2^x; exactly 1 at 0, exactly 0 below -126 (no denormal ever reaches a product: they cost 100 cycles each on some
-  // cores); NaN stays NaN, since "not less than" holds for it.
-  static F exp2(F x) {
-    const M normal = _mm512_cmp_ps_mask(x, set(-126.0f), _CMP_NLT_UQ);
-    const F n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const F f = sub(x, n);
+  // 2^(c x) for x <= 0 < c; exactly 1 at 0, exactly 0 below c x = -126 (no denormal ever reaches a product: they cost
+  // 100 cycles each on some cores); NaN stays NaN, since "not less than" holds for it. See exp2.hpp.
+  static F exp2(F x, F c) {
+    const M normal = _mm512_cmp_ps_mask(x, _mm512_div_ps(set(-126.0f), c), _CMP_NLT_UQ);
+    const F n = sub(fma(x, c, set(exp2_magic)), set(exp2_magic));
+    const F f = fma(x, c, sub(set(0), n));
     F p = set(exp2_coefficients[5]);
-    for (int c = 4; c >= 0; --c) p = fma(p, f, set(exp2_coefficients[c]));
+    for (int k = 4; k >= 0; --k) p = fma(p, f, set(exp2_coefficients[k]));
     return _mm512_maskz_scalef_ps(normal, p, n);
   }
 
@@ -54,8 +54,8 @@ struct Avx512 {
   static void transpose_in(const float* const* rows, std::int64_t dim, float scale, float* out) {
     X86::transpose_in<2 * lanes>(rows, dim, scale, out);
   }
-  static void transpose_out(const float* in, std::int64_t dim, const float* factor, float* const* rows, int count) {
-    X86::transpose_out<2 * lanes>(in, dim, factor, rows, count);
+  static void transpose_out(const float* in, std::int64_t dim, const float* divisor, float* const* rows, int count) {
+    X86::transpose_out<2 * lanes>(in, dim, divisor, rows, count);
   }
 };
 

@@ -75,20 +75,20 @@ struct Scalar {
     return each([&](int i) { return m.x[i] ? a.x[i] : b.x[i]; });
   }
 
-  // 2^x; exactly 1 at 0 and exactly 0 below -127; NaN stays NaN. See exp2_coefficients.
-  static F exp2(F a) {
+  // 2^(c x) for x <= 0 < c; exactly 1 at 0 and exactly 0 below c x = -127; NaN stays NaN. See exp2.hpp.
+  static F exp2(F a, F c) {
     return each([&](int i) {
-      const float x = a.x[i] < -127.0f ? -127.0f : a.x[i];
-      const float magic = 12582912.0f + 127.0f;  // 1.5 * 2^23: the rounded exponent lands in the low bits
-      const float t = x + magic;
+      const float lowest = -127.0f / c.x[i];
+      const float x = a.x[i] < lowest ? lowest : a.x[i];
+      const float t = __builtin_fmaf(x, c.x[i], exp2_magic);
       std::uint32_t bits;
       std::memcpy(&bits, &t, sizeof bits);
       bits <<= 23;
       float power;
       std::memcpy(&power, &bits, sizeof power);
-      const float f = x - (t - magic);
+      const float f = __builtin_fmaf(x, c.x[i], exp2_magic - t);
       float p = exp2_coefficients[5];
-      for (int c = 4; c >= 0; --c) p = p * f + exp2_coefficients[c];
+      for (int k = 4; k >= 0; --k) p = p * f + exp2_coefficients[k];
       return p * power;
     });
   }
@@ -110,10 +110,10 @@ struct Scalar {
     for (std::int64_t j = 0; j < dim; ++j)
       for (int lane = 0; lane < 2 * lanes; ++lane) out[j * 2 * lanes + lane] = rows[lane][j] * scale;
   }
-  // rows[lane][j] = in[j * panel + lane] * factor[lane] for the first `count` lanes.
-  static void transpose_out(const float* in, std::int64_t dim, const float* factor, float* const* rows, int count) {
+  // rows[lane][j] = in[j * panel + lane] / divisor[lane] for the first `count` lanes.
+  static void transpose_out(const float* in, std::int64_t dim, const float* divisor, float* const* rows, int count) {
     for (int lane = 0; lane < count; ++lane)
-      for (std::int64_t j = 0; j < dim; ++j) rows[lane][j] = in[j * 2 * lanes + lane] * factor[lane];
+      for (std::int64_t j = 0; j < dim; ++j) rows[lane][j] = in[j * 2 * lanes + lane] / divisor[lane];
   }
 };
 

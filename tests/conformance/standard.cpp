@@ -37,7 +37,7 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
   const std::vector<Sequence> all = sequences(inputs, options);
   const std::int64_t group = heads_of(inputs.q) / heads_of(inputs.k);
   const std::int64_t dim = dim_of(inputs.q), dim_v = dim_of(inputs.v);
-  const bool scale_first = order % 2 == 1;
+  const bool scale_first = order % 2 == 1, fused = order / 2 % 2 == 1;
   const float all_scale = scale_of(inputs, options);
   const float scale = scale_first ? 1 : all_scale, q_scale = scale_first ? all_scale : 1;
   Attended attended(options.mask);
@@ -65,7 +65,8 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
     for (std::int64_t key : attended.keys(sequence, row.h, row.q)) {
       const float* k_row = k.data() + key * dim;
       float dot = 0;
-      in_order(dim, order, orders, [&](std::int64_t i) { dot += q[i] * k_row[i]; });
+      in_order(dim, order, orders,
+               [&](std::int64_t i) { dot = fused ? std::fma(q[i], k_row[i], dot) : dot + q[i] * k_row[i]; });
       if (scale * dot == -infinity) continue;
       score.push_back(scale * dot), seen.push_back(key);
       top = std::max(top, scale * dot);
