@@ -43,6 +43,8 @@ int run(const Flags& flags) {
   const Plan plan = tessera::plan(describe({probe, probe, probe}, {.backend = settings.backend}));
   const std::string backend = plan->backend + ":" + plan->isa;
   json["version"] = version(), json["backend"] = backend, json["threads"] = settings.threads;
+  // Before anything is said: it refuses a head that is not there.
+  const demo::Picture picture = demo::look(data, settings);
   page.opening(backend, settings.threads);
 
   page.layers_heading(data);
@@ -55,7 +57,6 @@ int run(const Flags& flags) {
       count(result.passed);
     }
 
-  const demo::Picture picture = demo::look(data, settings);
   page.picture(data, picture);
   json["picture"] = json_of(data, picture);
   count(picture.passed);

@@ -54,11 +54,11 @@ void Page::opening(const std::string& backend, int threads) const {
 }
 
 void Page::layers_heading(const Data& data) const {
-  title(1, fmt::format("A real model's attention: MiniLM, {} of its layers, {} heads of {} dims, {} tokens",
-                       data.layers.size(), data.heads, data.dim, data.count()));
-  say("   The model reads this project's architecture page. Error: the largest |o - fp64| over all");
-  say("   heads, rows and dims, of Tessera and of standard attention in the same type. Rule: the");
-  say("   share used of the error allowed. Time: all heads, the best of 24; standard on OpenBLAS.\n");
+  title(1, fmt::format("Real attention: {} layers of MiniLM, {} heads of {} dims, {} tokens", data.layers.size(),
+                       data.heads, data.dim, data.count()));
+  say("   The model reads this project's architecture page. Error: the largest |o - fp64|");
+  say("   over all heads, rows and dims; standard attention is in the same type. Rule: the");
+  say("   share used of the error allowed. Time: all heads, best of 24, standard on OpenBLAS.\n");
   say("                  error against fp64                   time, ms");
   say("   layer  type   Tessera   standard   rule      Tessera  standard   ratio");
 }
@@ -86,10 +86,10 @@ std::string Page::cell(float weight) const {
 
 void Page::picture(const Data& data, const Picture& p) const {
   title(2, fmt::format("What a head looks at: layer {}, head {}", p.layer, p.head));
-  say(fmt::format("   Of all its weight, {:.0f} % goes {}. Rows are queries, columns keys; on", 100 * p.share,
+  say(fmt::format("   Of all its weight, {:.0f} % goes {}. Rows are queries, columns", 100 * p.share,
                   towards(p.distance)));
-  say("   the right is the key that gets most. The weights are attention()'s own output, with the");
-  say(fmt::format("   unit matrix as V: {} x {} of them, each within the rule ({:.0f} % used {}).\n", p.tokens,
+  say("   keys; on the right is the key that gets most. The weights are attention()'s output");
+  say(fmt::format("   with the unit matrix as V, each of the {} x {} within the rule ({:.0f} % used {}).\n", p.tokens,
                   p.tokens, 100 * p.allowance_used, verdict(p.passed)));
   if (!p.passed) say("   " + p.failure);
   const auto token = [&](std::int64_t i) { return data.tokens[static_cast<std::size_t>(i)]; };
@@ -114,13 +114,13 @@ void Page::picture(const Data& data, const Picture& p) const {
 
 void Page::long_head(const LongHead& r, int threads) const {
   title(3, fmt::format("A long text: {} tokens, one causal head of {} dims, f32", r.tokens, r.dim));
-  constexpr int width = 40;
+  constexpr int width = 36;
   const double ours = r.peak_bytes > 0 ? r.peak_bytes : r.workspace_bytes + r.tensor_bytes;
   const double most = std::max(ours, r.scores_bytes);
   say(fmt::format("   standard  {} {}, its scores alone", bar(r.scores_bytes / most, width),
                   bytes_text(r.scores_bytes)));
   say(fmt::format("   Tessera   {} {}, {}", bar(ours / most, width), bytes_text(ours),
-                  r.peak_bytes > 0 ? "the peak of this whole process" : "tensors and workspace"));
+                  r.peak_bytes > 0 ? "the peak of the whole process" : "tensors and workspace"));
   say(fmt::format("   workspace {}, tensors {}, {:.2f} s, {:.0f} GFLOP/s on {} thread{} ({})",
                   bytes_text(r.workspace_bytes), bytes_text(r.tensor_bytes), r.seconds, r.gflops, threads,
                   threads == 1 ? "" : "s", r.backend));
@@ -131,21 +131,22 @@ void Page::long_head(const LongHead& r, int threads) const {
 
 void Page::four_numbers(const FourNumbers& f) const {
   title(4, "Why pieces are exact: scores 2 1 3 0, values 1 2 3 4, two keys at a time");
-  say("   A piece keeps its largest score m, l = sum e^(score - m) and o = sum e^(score - m) value.");
+  say("   A piece keeps m, its largest score; l, the sum of e^(score - m); o, the same sum");
+  say("   weighted by the values. A larger m scales the other's l and o: that is all.");
   for (std::size_t i = 0; i < 2; ++i) {
     const Partial& t = f.tile[i];
-    const auto term = [&](std::size_t key) {
-      return fmt::format("e^{:.0f}", FourNumbers::scores[key] - static_cast<float>(t.m));
-    };
     const std::size_t a = 2 * i, b = a + 1;
+    const auto term = [&](std::size_t key) {
+      return fmt::format("e^{:.0f}", static_cast<double>(FourNumbers::scores[key]) - t.m);
+    };
     const std::string l = fmt::format("{} + {}", term(a), term(b));
     const std::string o =
         fmt::format("{:.0f} {} + {:.0f} {}", FourNumbers::values[a], term(a), FourNumbers::values[b], term(b));
-    say(fmt::format("   keys {},{}  m {:.0f}  l = {:<20} = {:.4f}   o = {:<20} = {:.4f}", a, b, t.m, l, t.l, o, t.o));
+    say(fmt::format("   {}, {}  m {:.0f}  l = {:<20} = {:.4f}  o = {:<20} = {:.4f}", a, b, t.m, l, t.l, o, t.o));
   }
   const Partial &a = f.tile[0], &b = f.tile[1], &m = f.merged;
   const auto joined = [&](double x, double y) { return fmt::format("{:.4f} e^{:.0f} + {:.4f}", x, a.m - m.m, y); };
-  say(fmt::format("   merge()   m {:.0f}  l = {:<20} = {:.4f}   o = {:<20} = {:.4f}", m.m, joined(a.l, b.l), m.l,
+  say(fmt::format("   merge m {:.0f}  l = {:<20} = {:.4f}  o = {:<20} = {:.4f}", m.m, joined(a.l, b.l), m.l,
                   joined(a.o, b.o), m.o));
   say(fmt::format("   {}    attention() over all four: {:.5f}    fp64: {:.5f} {}",
                   bold(fmt::format("o / l = {:.5f}", f.answer)), f.at_once, f.exact, verdict(f.passed)));
