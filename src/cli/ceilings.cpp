@@ -11,7 +11,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr double probe_s = 8e-3;  // short beside a slow phase of the machine, long beside a thread's start
+constexpr double probe_s = 2e-3;  // shorter than a slice of the scheduler, long beside a thread's start
 
 const FmaLoop* const loops[] = {
 #if defined(__x86_64__)

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "cli/commands.hpp"
 #include "tessera/attention.hpp"
@@ -14,14 +15,28 @@ namespace {
 
 using namespace tessera::cli;
 
-// The innermost command that was named: its help is the one to point at.
-std::string command_path(const CLI::App& app) {
-  std::string path = app.get_name();
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    path += " " + at->get_name();
-  }
+// The commands that were named, outermost first: the help of the last is the one to point at.
+std::vector<const CLI::App*> named(const CLI::App& app) {
+  std::vector<const CLI::App*> path{&app};
+  while (!path.back()->get_subcommands().empty()) path.push_back(path.back()->get_subcommands().front());
   return path;
+}
+
+std::string command_path(const CLI::App& app) {
+  std::string text;
+  for (const CLI::App* command : named(app)) text += (text.empty() ? "" : " ") + command->get_name();
+  return text;
+}
+
+// CLI11 misses a command before it looks at what stands in its place: name that.
+std::string explained(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& at = *named(app).back();
+  const std::vector<std::string> rest = at.remaining();
+  if (error.get_name() != "RequiredError" || rest.empty()) return error.what();
+  std::string names;
+  for (const CLI::App* command : at.get_subcommands([](const CLI::App*) { return true; }))
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  return fmt::format("there is no '{}' here; there are: {}", rest.front(), names);
 }
 
 int misused(const std::string& where, std::string text) {
@@ -50,7 +65,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const std::string where = command_path(app);
-    return misused(where, fmt::format("{} (see {} --help)", error.what(), where));
+    return misused(where, fmt::format("{} (see {} --help)", explained(app, error), where));
   }
   const std::string where = command_path(app);
   try {

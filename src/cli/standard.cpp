@@ -1,6 +1,7 @@
 #include "cli/standard.hpp"
 
 #include <cblas.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -192,8 +193,21 @@ void StandardAttention::run() {
   }
 }
 
+// Their time-out is counted in ticks of a clock whose rate depends on the machine, so it is watched, not known: they
+// sleep once the process has used no processor time for a while.
 void StandardAttention::settle() const {
-  if (state_->threads > 1) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  if (state_->threads == 1) return;
+  const auto used_s = [] {
+    timespec t{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  constexpr int step_ms = 10, most_steps = 100, quiet_steps = 3;
+  for (int step = 0, quiet = 0; step < most_steps && quiet < quiet_steps; ++step) {
+    const double before = used_s();
+    std::this_thread::sleep_for(std::chrono::milliseconds(step_ms));
+    quiet = used_s() - before < 0.05e-3 * step_ms ? quiet + 1 : 0;
+  }
 }
 
 }  // namespace tessera::cli
