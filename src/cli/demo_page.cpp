@@ -29,6 +29,11 @@ std::string bar(double share, int width) {
   return text + std::string(eighths[total % 8]);
 }
 
+// Of the error allowed; a failure may use it many thousand times over.
+std::string used(double share) {
+  return share < 10 ? fmt::format("{:.0f} %", 100 * share) : fmt::format("{:.0e} x", share);
+}
+
 std::string towards(std::int64_t distance) {
   if (distance == 0) return "to itself";
   const std::int64_t steps = std::abs(distance);
@@ -66,8 +71,8 @@ void Page::layers_heading(const Data& data) const {
 void Page::layer(const LayerResult& r) const {
   const std::string standard =
       r.standard_missing.empty() ? fmt::format("{:8.3f}  {:5.1f}x", r.standard_ms, r.standard_ms / r.ms) : "       -";
-  say(fmt::format("   {:5}  {:<4}   {:7.1e}    {:7.1e}  {:3.0f} % {}   {:8.3f}  {}", r.layer, name(r.dtype), r.error,
-                  r.standard_error, 100 * r.allowance_used, verdict(r.passed), r.ms, standard));
+  say(fmt::format("   {:5}  {:<4}   {:7.1e}    {:7.1e}  {:>5} {}   {:8.3f}  {}", r.layer, name(r.dtype), r.error,
+                  r.standard_error, used(r.allowance_used), verdict(r.passed), r.ms, standard));
   if (!r.passed) say("          " + r.failure);
 }
 
@@ -89,8 +94,8 @@ void Page::picture(const Data& data, const Picture& p) const {
   say(fmt::format("   Of all its weight, {:.0f} % goes {}. Rows are queries, columns", 100 * p.share,
                   towards(p.distance)));
   say("   keys; on the right is the key that gets most. The weights are attention()'s output");
-  say(fmt::format("   with the unit matrix as V, each of the {} x {} within the rule ({:.0f} % used {}).\n", p.tokens,
-                  p.tokens, 100 * p.allowance_used, verdict(p.passed)));
+  say(fmt::format("   with the unit matrix as V, each of the {} x {} within the rule ({} used {}).\n", p.tokens,
+                  p.tokens, used(p.allowance_used), verdict(p.passed)));
   if (!p.passed) say("   " + p.failure);
   const auto token = [&](std::int64_t i) { return data.tokens[static_cast<std::size_t>(i)]; };
   std::string ruler(14, ' ');
@@ -124,8 +129,8 @@ void Page::long_head(const LongHead& r, int threads) const {
   say(fmt::format("   workspace {}, tensors {}, {:.2f} s, {:.0f} GFLOP/s on {} thread{} ({})",
                   bytes_text(r.workspace_bytes), bytes_text(r.tensor_bytes), r.seconds, r.gflops, threads,
                   threads == 1 ? "" : "s", r.backend));
-  say(fmt::format("   {} sampled rows against fp64: {:.1e} (standard {:.1e}), rule: {:.0f} % {}", r.rows_checked,
-                  r.error, r.standard_error, 100 * r.allowance_used, verdict(r.passed)));
+  say(fmt::format("   {} sampled rows against fp64: {:.1e} (standard {:.1e}), rule: {} {}", r.rows_checked, r.error,
+                  r.standard_error, used(r.allowance_used), verdict(r.passed)));
   if (!r.passed) say("   " + r.failure);
 }
 
