@@ -40,7 +40,7 @@ class TileMap {
   // Sorted, disjoint, not adjacent. Undecided: none.
   std::span<const Band> bands() const { return {bands_.data(), count_}; }
 
-  // For logical queries [q_begin, q_end) and keys [k_begin, k_end), both not empty; positions up to 2^62 off zero.
+  // For logical queries [q_begin, q_end) and keys [k_begin, k_end), both not empty; positions at most 2^48 off zero.
   Cover cover(std::int64_t q_begin, std::int64_t q_end, std::int64_t k_begin, std::int64_t k_end) const;
   // Number of attended pairs for queries [q_begin, q_end) and keys [0, keys): exact if decided, else all pairs.
   // In double: a count that may pass 2^63.

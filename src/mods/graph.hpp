@@ -28,8 +28,9 @@ const OpInfo* find_call(std::string_view name);  // ops written as calls, by nam
 // whatever is printed can be read back.
 inline constexpr int max_depth = 500;                // operations on the way from the result to a leaf
 inline constexpr std::size_t max_written = 1 << 15;  // operations and leaves of the text
-// Positions of queries and keys lie in [-farthest, farthest]: their distance fits an int64.
-inline constexpr std::int64_t farthest = (std::int64_t{1} << 62) - 1;
+// Positions of queries and keys lie in [-farthest, farthest]: more tokens than memory could hold, and yet small
+// multiples of positions and distances cannot saturate, so that masks of them can be analysed.
+inline constexpr std::int64_t farthest = std::int64_t{1} << 48;
 
 // Appends nodes in evaluation order; equal nodes are shared, constants folded, types checked.
 class Builder {

@@ -1,0 +1,330 @@
+// Random programs over the whole table of operations, with their own meaning: what graphs, their text and the
+// interpreter are compared with. Shares no arithmetic with src/mods.
+#pragma once
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "mods/graph.hpp"
+#include "unit/property.hpp"
+
+namespace tessera::tests {
+
+// One step: an operation on the results of earlier steps.
+struct Step {
+  Op op{};
+  Type type{};         // of the result
+  std::int64_t i = 0;  // of a constant or a parameter
+  double r = 0;
+  std::vector<int> arg;  // earlier steps
+};
+using Program = std::vector<Step>;
+
+inline bool is_leaf(Op op) { return static_cast<int>(op) <= static_cast<int>(Op::score); }
+inline Step random_constant(Choices& choices, Op op, Type type) {
+  static constexpr std::int64_t integers[] = {0,
+                                              1,
+                                              -1,
+                                              2,
+                                              3,
+                                              7,
+                                              -5,
+                                              1023,
+                                              std::numeric_limits<std::int64_t>::max(),
+                                              std::numeric_limits<std::int64_t>::min(),
+                                              std::int64_t{1} << 62};
+  static constexpr double reals[] = {0,
+                                     1,
+                                     -1,
+                                     0.5,
+                                     1.0 / 3,
+                                     -0.0,
+                                     1e300,
+                                     1e-5,
+                                     5e-324,
+                                     1e15,
+                                     -123456789.125,
+                                     std::numeric_limits<double>::infinity(),
+                                     -std::numeric_limits<double>::infinity(),
+                                     std::numeric_limits<double>::quiet_NaN()};
+  Step step{op, type, 0, 0, {}};
+  if (type == Type::boolean) step.i = choices.pick(2);
+  if (type == Type::integer) step.i = choices.of(integers);
+  if (type == Type::real) step.r = choices.of(reals);
+  return step;
+}
+
+// A well-typed program of at most `most` steps; the last is the result.
+inline Program random_program(Choices& choices, std::size_t most = 40) {
+  Program program;
+  const auto leaf_of = [&](Type type) {
+    static constexpr Op integers[] = {Op::query, Op::key, Op::batch, Op::head};
+    if (type == Type::integer) program.push_back({choices.of(integers), type, 0, 0, {}});
+    if (type == Type::real) program.push_back({Op::score, type, 0, 0, {}});
+    if (type == Type::boolean) program.push_back(random_constant(choices, Op::constant, type));
+    return static_cast<int>(program.size() - 1);
+  };
+  // One of the latest steps of this type, or a new leaf.
+  const auto some = [&](Type type) {
+    int back = static_cast<int>(choices.pick(5));
+    for (int i = static_cast<int>(program.size()) - 1; i >= 0; --i)
+      if (program[static_cast<std::size_t>(i)].type == type && back-- <= 0) return i;
+    return leaf_of(type);
+  };
+  const auto number = [&] { return choices.pick(3) == 0 ? Type::real : Type::integer; };
+  const auto type_of = [&](int i) { return program[static_cast<std::size_t>(i)].type; };
+  do {
+    const Op op = static_cast<Op>(choices.pick(mods::op_count));
+    Step step{op, Type::real, 0, 0, {}};
+    switch (op) {
+      case Op::constant:
+        step = random_constant(choices, op, static_cast<Type>(choices.pick(3)));
+        break;
+      case Op::param:
+        step = random_constant(choices, op, number());
+        break;
+      case Op::score:
+        break;
+      case Op::batch:
+      case Op::head:
+      case Op::query:
+      case Op::key:
+        step.type = Type::integer;
+        break;
+      case Op::add:
+      case Op::sub:
+      case Op::mul:
+      case Op::min:
+      case Op::max:
+        step.arg = {some(number()), some(number())};
+        step.type = type_of(step.arg[0]) == Type::real ? Type::real : type_of(step.arg[1]);
+        break;
+      case Op::neg:
+      case Op::abs:
+      case Op::sign:
+        step.arg = {some(number())}, step.type = type_of(step.arg[0]);
+        break;
+      case Op::floor_div:
+      case Op::mod:
+        step.arg = {some(Type::integer), some(Type::integer)}, step.type = Type::integer;
+        break;
+      case Op::div: {
+        const int a = some(number());
+        step.arg = {a, some(type_of(a) == Type::real ? number() : Type::real)};
+        break;
+      }
+      case Op::lt:
+      case Op::le:
+      case Op::gt:
+      case Op::ge:
+      case Op::eq:
+      case Op::ne:
+        step.arg = {some(number()), some(number())}, step.type = Type::boolean;
+        break;
+      case Op::logical_and:
+      case Op::logical_or:
+        step.arg = {some(Type::boolean), some(Type::boolean)}, step.type = Type::boolean;
+        break;
+      case Op::logical_not:
+        step.arg = {some(Type::boolean)}, step.type = Type::boolean;
+        break;
+      case Op::select: {
+        const int condition = some(Type::boolean);
+        const bool booleans = choices.pick(3) == 0;
+        const int a = some(booleans ? Type::boolean : number()), b = some(booleans ? Type::boolean : number());
+        step.arg = {condition, a, b};
+        step.type = type_of(a) == Type::real ? Type::real : type_of(b);
+        break;
+      }
+      case Op::pow:
+        step.arg = {some(number()), some(number())};
+        break;
+      case Op::to_real:
+        step.arg = {some(Type::integer)};
+        break;
+      default:  // exp .. erf
+        step.arg = {some(number())};
+        break;
+    }
+    program.push_back(step);
+  } while (choices.more() && program.size() < most);
+  return program;
+}
+
+// The node of each step.
+inline std::vector<std::uint16_t> build(mods::Builder& builder, const Program& program) {
+  std::vector<std::uint16_t> node;
+  const auto at = [&](int i) { return node[static_cast<std::size_t>(i)]; };
+  for (const Step& s : program) {
+    if (s.op == Op::constant)
+      node.push_back(s.type == Type::boolean   ? builder.constant(s.i != 0)
+                     : s.type == Type::integer ? builder.constant(s.i)
+                                               : builder.constant(s.r));
+    else if (s.op == Op::param) node.push_back(s.type == Type::real ? builder.param(s.r) : builder.param(s.i));
+    else if (s.arg.empty()) node.push_back(builder.leaf(s.op));
+    else if (s.arg.size() == 1) node.push_back(builder.apply(s.op, at(s.arg[0])));
+    else if (s.arg.size() == 2) node.push_back(builder.apply(s.op, at(s.arg[0]), at(s.arg[1])));
+    else node.push_back(builder.apply(s.op, at(s.arg[0]), at(s.arg[1]), at(s.arg[2])));
+  }
+  return node;
+}
+
+// What a program means, in 128-bit integers that are cut to int64, and in doubles.
+struct Meaning {
+  std::int64_t i = 0;
+  double r = 0;
+};
+inline std::vector<Meaning> meanings(const Program& program, const mods::Point& at) {
+  using Wide = __int128;
+  std::vector<Meaning> all;
+  for (const Step& s : program) {
+    const auto type = [&](std::size_t a) { return program[static_cast<std::size_t>(s.arg[a])].type; };
+    const auto i = [&](std::size_t a) { return Wide{all[static_cast<std::size_t>(s.arg[a])].i}; };
+    const auto truth = [&](std::size_t a) { return all[static_cast<std::size_t>(s.arg[a])].i == 1; };
+    const auto r = [&](std::size_t a) {
+      const Meaning& m = all[static_cast<std::size_t>(s.arg[a])];
+      return type(a) == Type::real ? m.r : static_cast<double>(m.i);
+    };
+    bool reals = false;
+    for (std::size_t a = 0; a < s.arg.size(); ++a) reals = reals || type(a) == Type::real;
+    const auto integer = [](Wide whole) {
+      const Wide least = std::numeric_limits<std::int64_t>::min(), most = std::numeric_limits<std::int64_t>::max();
+      return Meaning{static_cast<std::int64_t>(whole < least ? least : whole > most ? most : whole), 0};
+    };
+    const auto boolean = [](bool b) { return Meaning{b ? 1 : 0, 0}; };
+    const auto real = [](double x) { return Meaning{0, x}; };
+    const auto compare = [&](auto holds) { return boolean(reals ? holds(r(0), r(1)) : holds(i(0), i(1))); };
+    const auto remainder = [&] { return i(1) == 0 ? Wide{0} : (i(0) % i(1) + i(1)) % i(1); };
+    Meaning m;
+    switch (s.op) {
+      case Op::constant:
+      case Op::param:
+        m = {s.i, s.r};
+        break;
+      case Op::batch:
+        m.i = at.b;
+        break;
+      case Op::head:
+        m.i = at.h;
+        break;
+      case Op::query:
+        m.i = at.q;
+        break;
+      case Op::key:
+        m.i = at.k;
+        break;
+      case Op::score:
+        m.r = at.s;
+        break;
+      case Op::add:
+        m = reals ? real(r(0) + r(1)) : integer(i(0) + i(1));
+        break;
+      case Op::sub:
+        m = reals ? real(r(0) - r(1)) : integer(i(0) - i(1));
+        break;
+      case Op::mul:
+        m = reals ? real(r(0) * r(1)) : integer(i(0) * i(1));
+        break;
+      case Op::floor_div:
+        m = integer(i(1) == 0 ? 0 : (i(0) - remainder()) / i(1));
+        break;
+      case Op::mod:
+        m = integer(remainder());
+        break;
+      case Op::div:
+        m = real(r(0) / r(1));
+        break;
+      case Op::min:
+        m = reals ? real(std::isnan(r(0))   ? r(1)
+                         : std::isnan(r(1)) ? r(0)
+                         : r(1) < r(0)      ? r(1)
+                                            : r(0))
+                  : integer(i(1) < i(0) ? i(1) : i(0));
+        break;
+      case Op::max:
+        m = reals ? real(std::isnan(r(0))   ? r(1)
+                         : std::isnan(r(1)) ? r(0)
+                         : r(1) > r(0)      ? r(1)
+                                            : r(0))
+                  : integer(i(1) > i(0) ? i(1) : i(0));
+        break;
+      case Op::neg:
+        m = reals ? real(-r(0)) : integer(-i(0));
+        break;
+      case Op::abs:
+        m = reals ? real(std::abs(r(0))) : integer(i(0) < 0 ? -i(0) : i(0));
+        break;
+      case Op::sign:
+        m = reals ? real(r(0) > 0 ? 1.0 : r(0) < 0 ? -1.0 : r(0)) : integer(i(0) > 0 ? 1 : i(0) < 0 ? -1 : 0);
+        break;
+      case Op::lt:
+        m = compare([](auto a, auto b) { return a < b; });
+        break;
+      case Op::le:
+        m = compare([](auto a, auto b) { return a <= b; });
+        break;
+      case Op::gt:
+        m = compare([](auto a, auto b) { return a > b; });
+        break;
+      case Op::ge:
+        m = compare([](auto a, auto b) { return a >= b; });
+        break;
+      case Op::eq:
+        m = compare([](auto a, auto b) { return a == b; });
+        break;
+      case Op::ne:
+        m = compare([](auto a, auto b) { return a != b; });
+        break;
+      case Op::logical_and:
+        m = boolean(truth(0) && truth(1));
+        break;
+      case Op::logical_or:
+        m = boolean(truth(0) || truth(1));
+        break;
+      case Op::logical_not:
+        m = boolean(!truth(0));
+        break;
+      case Op::select: {
+        const std::size_t chosen = truth(0) ? 1 : 2;
+        m = s.type == Type::real ? real(r(chosen)) : Meaning{static_cast<std::int64_t>(i(chosen)), 0};
+        break;
+      }
+      case Op::exp:
+        m = real(std::exp(r(0)));
+        break;
+      case Op::exp2:
+        m = real(std::exp2(r(0)));
+        break;
+      case Op::log:
+        m = real(std::log(r(0)));
+        break;
+      case Op::tanh:
+        m = real(std::tanh(r(0)));
+        break;
+      case Op::sigmoid:
+        m = real(1 / (1 + std::exp(-r(0))));
+        break;
+      case Op::sqrt:
+        m = real(std::sqrt(r(0)));
+        break;
+      case Op::rsqrt:
+        m = real(1 / std::sqrt(r(0)));
+        break;
+      case Op::erf:
+        m = real(std::erf(r(0)));
+        break;
+      case Op::pow:
+        m = real(std::pow(r(0), r(1)));
+        break;
+      case Op::to_real:
+        m = real(static_cast<double>(static_cast<std::int64_t>(i(0))));
+        break;
+    }
+    all.push_back(m);
+  }
+  return all;
+}
+
+}  // namespace tessera::tests
