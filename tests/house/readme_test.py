@@ -27,6 +27,15 @@ def dead_links(path):
     return [t for t in targets if t and not (path.parent / t).exists()]
 
 
+def claims(text):
+    """What a page says exists: (paths, named cases, planted faults)."""
+    quoted = re.findall(r"`([^`\n]+)`", text)
+    paths = [q for q in quoted if re.fullmatch(r"(src|tests|tools|examples|include|cmake|docs|bench)(/[\w.*-]+)+", q)]
+    cases = [q for q in quoted if re.fullmatch(r"(rows|masks|sizes|serving|merge)\.\w+", q)]
+    faults = re.findall(r"`(\w+)`", " ".join(re.findall(r"planted\s+faults?\s+((?:`\w+`(?:,\s+|\s+and\s+)?)+)", text)))
+    return paths, cases, faults
+
+
 class Readme(unittest.TestCase):
     def test_the_cpp_is_the_example(self):
         example = (tree.ROOT / "examples" / "quickstart.cpp").read_text(encoding="utf-8")
@@ -59,6 +68,17 @@ class Readme(unittest.TestCase):
         quick = re.findall(r'^  part "[^"]+" ([0-9]+) ', script, re.MULTILINE)
         self.assertLessEqual(sum(map(int, quick)), 600, "./run test has 10 minutes")
 
+    def test_what_the_pages_name_exists(self):
+        suite = "".join(p.read_text(encoding="utf-8") for p in (tree.ROOT / "tests" / "conformance").glob("*.cpp"))
+        planted = (tree.ROOT / "src" / "cpu" / "fault.hpp").read_text(encoding="utf-8")
+        missing = []
+        for page in (p for p in tree.files() if p.suffix == ".md"):
+            paths, cases, faults = claims(page.read_text(encoding="utf-8"))
+            missing += [(page.name, name) for name in paths if not list(tree.ROOT.glob(name))]
+            missing += [(page.name, name) for name in cases if f'"{name}"' not in suite]
+            missing += [(page.name, name) for name in faults if f"X({name})" not in planted]
+        self.assertEqual(missing, [])
+
     def test_links_lead_somewhere(self):
         pages = [p for p in tree.files() if p.suffix == ".md"]
         self.assertGreater(len(pages), 3)
@@ -71,6 +91,10 @@ class ThisTestSees(unittest.TestCase):
             page = pathlib.Path(folder) / "a.md"
             page.write_text("[a](a.md#part) [web](https://example.org) ```\n[x](in_code.md)\n``` [b](b.md)\n")
             self.assertEqual(dead_links(page), ["b.md"])
+
+    def test_claims(self):
+        text = "`src/a/b.cpp`, `rows.x_1`; the planted faults `one`, `two`,\n`three`. `std::x` `a.b` and a planted fault `four`"
+        self.assertEqual(claims(text), (["src/a/b.cpp"], ["rows.x_1"], ["one", "two", "three", "four"]))
 
     def test_blocks_and_headers(self):
         self.assertEqual(blocks("cpp", "x\n```cpp\nint a;\n```\n```\nb\n```\n"), ["int a;\n"])
