@@ -16,7 +16,9 @@ namespace tessera::cpu {
 namespace {
 
 constexpr std::int64_t max_dim = 512;
-constexpr std::int64_t queries_per_item = 128;  // 64 to 256 measure alike; smaller ones balance better
+// Queries of an item: each block of K and V is read once for all of them. Twice as many where K and V no longer fit the
+// caches near the core and come from far away.
+std::int64_t queries_per_item(std::int64_t keys) { return keys >= 8192 ? 256 : 128; }
 // A partial result is closed and merged every 16 key blocks, whoever computes it: splitting the keys over threads then
 // changes no bit. Merging costs dim_v of some 3000 * dim_v multiplications.
 constexpr std::int64_t blocks_per_split = 16;
@@ -183,12 +185,12 @@ class CpuBackend final : public Backend {
     Tiling& cut = plan.tiling;
     cut.panel = kernels_.panel, cut.k_block = kernels_.k_block;
     cut.kv_split = blocks_per_split * kernels_.k_block;
-    cut.q_tile = queries_per_item;
+    cut.q_tile = queries_per_item(p.tokens_kv);
     // Few queries: the heads of a group share a panel, and every load of K and V.
     if (!p.packed && p.tokens_q > 0 && 2 * p.tokens_q <= kernels_.panel) {
       cut.q_tile = p.tokens_q;
       for (std::int64_t heads = 1; heads <= p.group(); ++heads)
-        if (p.group() % heads == 0 && heads * p.tokens_q <= queries_per_item) cut.heads_per_tile = heads;
+        if (p.group() % heads == 0 && heads * p.tokens_q <= queries_per_item(0)) cut.heads_per_tile = heads;
     }
     const std::int64_t rows = cut.q_tile * cut.heads_per_tile;
     const std::int64_t units = p.heads_q / cut.heads_per_tile;

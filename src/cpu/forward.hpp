@@ -22,6 +22,7 @@ struct Forward {
   static constexpr int lanes = S::lanes;
   static constexpr int panel = 2 * lanes;  // rows in the lanes of two vectors
   static constexpr std::int64_t k_block = S::k_block;
+  static constexpr std::int64_t panels_worth_gathering = 2;
   static constexpr float lowest = -__FLT_MAX__;  // reference of a row that has seen nothing: exp2(-inf - lowest) is 0
   static constexpr double log2e = 1.4426950408889634;
   static constexpr double ln2 = 0.6931471805599453;
@@ -281,12 +282,18 @@ struct Forward {
     }
     S::transpose_in(rows, t.dim, sign(t), q);
   }
-  // Rows [0, n) of a 16-bit K or V as fp32; fp32 is used where it lies.
-  static const float* widen(const Tile& t, const void* base, std::int64_t stride, std::int64_t key, std::int64_t n,
-                            std::int64_t dim, float* buffer, std::int64_t& out_stride) {
-    if (t.dtype == DType::f32) return out_stride = stride, static_cast<const float*>(base) + key * stride;
-    for (std::int64_t i = 0; i < n; ++i)
-      S::widen(t.dtype, element(base, t.dtype, (key + i) * stride), dim, buffer + i * dim);
+  // Rows [key, key + n) of K or V as fp32. 16-bit ones are widened into the buffer. fp32 rows are used where they lie
+  // if they lie side by side; rows of a [.., heads, dim] layout are far apart, fall into the same few sets of the cache
+  // (8 heads of 64: 69 % of the ceiling instead of 81 %), and are gathered once for all panels of the item.
+  static const float* rows_fp32(const Tile& t, const void* base, std::int64_t stride, std::int64_t key, std::int64_t n,
+                                std::int64_t dim, std::int64_t panels, float* buffer, std::int64_t& out_stride) {
+    if (t.dtype == DType::f32 && (stride == dim || panels < panels_worth_gathering))
+      return out_stride = stride, static_cast<const float*>(base) + key * stride;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const void* row = element(base, t.dtype, (key + i) * stride);
+      if (t.dtype == DType::f32) __builtin_memcpy(buffer + i * dim, row, static_cast<std::size_t>(dim) * sizeof(float));
+      else S::widen(t.dtype, row, dim, buffer + i * dim);
+    }
     return out_stride = dim, buffer;
   }
   // Asks for slice `part` of `parts` of the next block's rows, so that they are in L2 when their turn comes.
@@ -355,8 +362,8 @@ struct Forward {
         if (TESSERA_FAULT(last_block_dropped) && end == t.k_end && end < key + k_block) end = max(begin, key);
         if (begin >= end) continue;
         std::int64_t k_stride, v_stride;
-        const float* k = widen(t, t.k, t.k_token_stride, begin, end - begin, t.dim, w.k, k_stride);
-        const float* v = widen(t, t.v, t.v_token_stride, begin, end - begin, t.dim_v, w.v, v_stride);
+        const float* k = rows_fp32(t, t.k, t.k_token_stride, begin, end - begin, t.dim, last - first, w.k, k_stride);
+        const float* v = rows_fp32(t, t.v, t.v_token_stride, begin, end - begin, t.dim_v, last - first, w.v, v_stride);
         const std::int64_t next = max(0, min(k_block, all.k_end - end));
         for (std::int64_t p = first; p < last; ++p) {
           prefetch(t, t.k, t.k_token_stride, t.dim, end, next, p - first, last - first);

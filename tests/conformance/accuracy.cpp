@@ -85,12 +85,12 @@ Expectation expect(const Inputs& inputs, const Options& options, DType out, std:
   e.sequences = sequences(inputs, options), e.rows = std::move(rows), e.out = out;
   e.exact = attend_exactly(inputs, options, e.rows);
   // One number for each (sequence, head): the largest error of standard attention. It must not be a matter of luck: the
-  // sums are taken in two orders, and those rows that can show the largest error (whole heads, where rows are few) in
+  // sums are taken in four orders, and those rows that can show the largest error (whole heads, where rows are few) in
   // many more, each of them standard attention.
   std::map<Pair, Errors> largest;
-  widen(largest, e, inputs, options, all_indices(e.rows.size()), 0, 2);
+  widen(largest, e, inputs, options, all_indices(e.rows.size()), 0, 4);
   const bool many = e.rows.size() > 20000;
-  widen(largest, e, inputs, options, most_sensitive(e, 16), 2, many ? 4 : 16);
+  widen(largest, e, inputs, options, most_sensitive(e, 16), 4, many ? 4 : 16);
   for (const Row& row : e.rows) {
     const auto& [o_error, lse_error] = largest[{row.b, row.h}];
     e.o_error.push_back(o_error), e.lse_error.push_back(lse_error);
