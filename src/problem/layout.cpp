@@ -77,8 +77,23 @@ class Search {
 
 }  // namespace
 
+namespace {
+
+// Nearly every view has its strides in the order of its axes.
+bool nests_in_order(const Tensor& t) {
+  std::int64_t covered = 1;
+  for (int axis = t.rank - 1; axis >= 0; --axis) {
+    if (t.shape[axis] <= 1) continue;
+    if (t.stride[axis] < covered) return false;
+    covered += (t.shape[axis] - 1) * t.stride[axis];
+  }
+  return true;
+}
+
+}  // namespace
+
 std::optional<Collision> find_collision(const Tensor& t) {
-  if (is_empty(t)) return std::nullopt;
+  if (nests_in_order(t) || is_empty(t)) return std::nullopt;
   // By stride, a stride of 0 behind all others: what they cover is then what it would have to pass.
   auto before = [&](int a, int b) { return t.stride[a] != 0 && (t.stride[b] == 0 || t.stride[a] < t.stride[b]); };
   std::array<int, max_rank> order{};

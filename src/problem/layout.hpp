@@ -20,18 +20,16 @@ inline bool is_empty(const Tensor& t) {
 // Bytes from the first element to the end of the last. None when they, or the bytes of all elements side by side,
 // leave 63 bits; a view with an extent of 0 counts as if it were 1, so that no product of its extents overflows.
 inline std::optional<std::int64_t> reach_bytes(const Tensor& t) {
-  std::int64_t last = 0, product = size_bytes(t.dtype), step = 0;
-  bool overflow = false;
+  const std::int64_t size = size_bytes(t.dtype);
+  std::int64_t last = 0, product = size, step = 0;
   for (int axis = 0; axis < t.rank; ++axis) {
     if (t.shape[axis] <= 1) continue;
-    overflow |= __builtin_mul_overflow(product, t.shape[axis], &product);
-    overflow |= __builtin_mul_overflow(t.shape[axis] - 1, t.stride[axis], &step);
-    overflow |= __builtin_add_overflow(last, step, &last);
+    if (__builtin_mul_overflow(product, t.shape[axis], &product)) return std::nullopt;
+    if (__builtin_mul_overflow(t.shape[axis] - 1, t.stride[axis], &step)) return std::nullopt;
+    if (__builtin_add_overflow(last, step, &last)) return std::nullopt;
   }
-  std::int64_t reach = 0;
-  overflow |= __builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, size_bytes(t.dtype), &reach);
-  if (overflow) return std::nullopt;
-  return reach;
+  if (__builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, size, &last)) return std::nullopt;
+  return last;
 }
 
 // Views nest when each stride passes what the axes with smaller strides cover: every slice, step or transposition of a

@@ -3,7 +3,6 @@
 #include "problem/validate.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <string>
@@ -20,7 +19,7 @@ constexpr std::int64_t max_align_bytes = 64;
 struct View {
   const char* name;
   const Tensor* tensor;
-  std::array<const char*, 4> axes{};
+  const char* const* axes = nullptr;
   std::uintptr_t begin = 0, end = 0;  // addresses; equal when it has no elements
 
   const Tensor& operator*() const { return *tensor; }
@@ -28,10 +27,11 @@ struct View {
   std::int64_t extent(int axis) const { return tensor->shape[axis]; }
 };
 
-constexpr std::array<const char*, 4> dense_axes{"batch", "tokens", "heads", "dim"};
-constexpr std::array<const char*, 4> packed_axes{"total tokens", "heads", "dim"};
-constexpr std::array<const char*, 4> lse_axes{"batch", "heads", "tokens"};
-constexpr std::array<const char*, 4> packed_lse_axes{"heads", "total tokens"};
+constexpr const char* dense_axes[] = {"batch", "tokens", "heads", "dim"};
+constexpr const char* packed_axes[] = {"total tokens", "heads", "dim"};
+constexpr const char* lse_axes[] = {"batch", "heads", "tokens"};
+constexpr const char* packed_lse_axes[] = {"heads", "total tokens"};
+constexpr const char* integer_axes[] = {"elements"};
 
 std::string axes_text(const View& view, int rank) {
   std::string text = "[";
@@ -76,7 +76,7 @@ void check_float(const View& view) {
 void check_memory(View& view) {
   const Tensor& t = *view;
   for (int axis = 0; axis < t.rank; ++axis)
-    if (t.shape[axis] > 1 && t.stride[axis] < 0)
+    if (t.stride[axis] < 0 && t.shape[axis] > 1)
       fail(Code::invalid_stride, view.name, " has stride ", t.stride[axis], " over its ", view.axes[axis],
            ": 0 or more is allowed; copy a reversed view");
   const std::optional<std::int64_t> reach = reach_bytes(t);
@@ -86,7 +86,7 @@ void check_memory(View& view) {
   if (is_empty(t)) return;
   const auto address = reinterpret_cast<std::uintptr_t>(t.data);
   if (!address) fail(Code::null_pointer, view.name, " has elements (", t, ") but its address is null");
-  if (address % static_cast<std::uintptr_t>(size_bytes(t.dtype)) != 0)
+  if ((address & static_cast<std::uintptr_t>(size_bytes(t.dtype) - 1)) != 0)  // sizes are powers of two
     fail(Code::invalid_stride, view.name, " lies at address ", t.data, ", which is no multiple of the ",
          size_bytes(t.dtype), " bytes of ", t.dtype);
   view.begin = address;
@@ -189,7 +189,7 @@ Facts examine(const Inputs& inputs, const Outputs* outputs) {
          has_cu_q ? "packed.cu_q is given, packed.cu_k is not" : "packed.cu_k is given, packed.cu_q is not",
          ": a packed call needs both, a dense call neither");
   const bool packed = has_cu_q;
-  const auto& axes = packed ? packed_axes : dense_axes;
+  const char* const* axes = packed ? packed_axes : dense_axes;
   View q{"q", &inputs.q, axes}, k{"k", &inputs.k, axes}, v{"v", &inputs.v, axes};
 
   // Each alone, then types, then shapes, then memory: the first message is the one that helps.
@@ -217,8 +217,8 @@ Facts examine(const Inputs& inputs, const Outputs* outputs) {
   facts.tokens_q = q.extent(tokens), facts.tokens_kv = k.extent(tokens);
   facts.dim = q.extent(dim), facts.dim_v = v.extent(dim);
 
-  View cu_q{"packed.cu_q", &inputs.packed.cu_q, {"elements"}}, cu_k{"packed.cu_k", &inputs.packed.cu_k, {"elements"}};
-  View offset{"q_offset", &inputs.q_offset, {"elements"}};
+  View cu_q{"packed.cu_q", &inputs.packed.cu_q, integer_axes}, cu_k{"packed.cu_k", &inputs.packed.cu_k, integer_axes};
+  View offset{"q_offset", &inputs.q_offset, integer_axes};
   if (packed) {
     const std::int64_t count = cu_q->rank == 1 ? cu_q.extent(0) : 1;
     if (count < 1)
