@@ -380,7 +380,8 @@ CaseSpec generate(std::uint64_t suite_seed, std::int64_t index, DType dtype) {
   // Ill-conditioned scores need a population that makes E mean something.
   const bool tough = c.family == Family::outlier || c.family == Family::huge;
   if (tough && c.packed.empty() && c.tokens_q < 48) c.tokens_q += 48;
-  fit_budget(c, 1e5 * std::pow(60.0, r.uniform()));
+  if (tough) c.scale.reset();
+  fit_budget(c, 4e4 * std::pow(60.0, r.uniform()));
   return normalised(std::move(c));
 }
 

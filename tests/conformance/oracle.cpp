@@ -22,7 +22,7 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
   Attended attended(options.mask);
   Exact exact;
   exact.dim_v = dim_v;
-  std::vector<double> q(dim), k, v, score;
+  std::vector<double> q(dim), k, v, score, size;
   std::vector<std::int64_t> seen;
   std::int64_t loaded_sequence = -1, loaded_head = -1;
   for (const Row& row : rows) {
@@ -40,20 +40,23 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
     }
     const std::int64_t at_q = q_row_offset(inputs.q, sequence, row.q, row.h);
     for (std::int64_t i = 0; i < dim; ++i) q[i] = element(inputs.q, at_q + i);
-    score.clear(), seen.clear();
+    score.clear(), size.clear(), seen.clear();
     double top = -infinity;
     for (std::int64_t key : attended.keys(sequence, row.h, row.q)) {
-      double dot = 0;
-      for (std::int64_t i = 0; i < dim; ++i) dot += q[i] * k[key * dim + i];
+      double dot = 0, terms = 0;
+      for (std::int64_t i = 0; i < dim; ++i) {
+        const double term = q[i] * k[key * dim + i];
+        dot += term, terms += std::abs(term);
+      }
       if (scale * dot == -infinity) continue;
-      score.push_back(scale * dot), seen.push_back(key);
+      score.push_back(scale * dot), size.push_back(std::abs(scale) * terms), seen.push_back(key);
       top = std::max(top, scale * dot);
     }
-    double sum = 0, squares = 0;
+    double sum = 0;
     std::vector<double> o(dim_v), pv(dim_v);
     for (std::size_t n = 0; n < seen.size(); ++n) {
       const double p = std::exp(score[n] - top);
-      sum += p, squares += p * p;
+      sum += p;
       for (std::int64_t j = 0; j < dim_v; ++j) {
         o[j] += p * v[seen[n] * dim_v + j];
         pv[j] += p * std::abs(v[seen[n] * dim_v + j]);
@@ -63,7 +66,12 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
       exact.o.push_back(seen.empty() ? 0 : o[j] / sum);
       exact.sum_pv.push_back(seen.empty() ? 0 : pv[j] / sum);
     }
-    exact.sensitivity.push_back(seen.empty() ? 0 : std::abs(top) * (1 - squares / (sum * sum)));
+    double sensitivity = 0;
+    for (std::size_t n = 0; n < seen.size(); ++n) {
+      const double p = std::exp(score[n] - top) / sum;
+      sensitivity += p * (1 - p) * size[n];
+    }
+    exact.sensitivity.push_back(sensitivity);
     exact.lse_ln.push_back(seen.empty() ? -infinity : top + std::log(sum));
   }
   return exact;

@@ -59,7 +59,7 @@ struct Exact {
   std::vector<double> o;       // [rows, dim_v]
   std::vector<double> sum_pv;  // [rows, dim_v] sum of p |v|, normalised
   std::vector<double> lse_ln;  // [rows]
-  // [rows] how much an error of the scores shows: their size, where more than one key counts.
+  // [rows] how much an error of the scores shows: the size of their terms, where more than one key counts.
   std::vector<double> sensitivity;
 };
 Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<const Row> rows);
