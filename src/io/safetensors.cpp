@@ -181,6 +181,9 @@ struct Header {
 
 Header read_header(std::string_view text, std::uint64_t data_bytes, const std::string& file) {
   if (text.empty() || text[0] != '{') fail(file, "the header does not start with '{'");
+  // To the parser a zero byte is the end of its input: whatever followed would go unread.
+  if (const std::size_t zero = text.find('\0'); zero != text.npos)
+    fail(file, "the header is no JSON at byte ", zero, ": a zero byte");
   HeaderReader reader(file);
   nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
   std::ranges::stable_sort(reader.claims, {}, [](const Claim& c) { return c.offsets; });
