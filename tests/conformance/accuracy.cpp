@@ -60,7 +60,7 @@ std::vector<std::size_t> most_sensitive(const Expectation& e, std::size_t each) 
 
 // Takes the errors of standard attention on some rows into account, in orders [first, orders) of `orders`.
 void widen(std::map<Pair, Errors>& largest, const Expectation& e, const Inputs& inputs, const Options& options,
-           const std::vector<std::size_t>& indices, int first, int orders) {
+           Attended& attended, const std::vector<std::size_t>& indices, int first, int orders) {
   std::vector<Row> rows;
   for (std::size_t i : indices) rows.push_back(e.rows[i]);
   const auto raise = [](double& error, double got, double exact) {
@@ -68,7 +68,7 @@ void widen(std::map<Pair, Errors>& largest, const Expectation& e, const Inputs& 
   };
   const std::size_t dim_v = static_cast<std::size_t>(e.exact.dim_v);
   for (int order = first; order < orders; ++order) {
-    const Standard standard = attend_standard(inputs, options, e.out, rows, order, orders);
+    const Standard standard = attend_standard(inputs, options, e.out, rows, order, orders, &attended);
     for (std::size_t r = 0; r < rows.size(); ++r) {
       Errors& errors = largest[{rows[r].b, rows[r].h}];
       for (std::size_t j = 0; j < dim_v; ++j)
@@ -83,14 +83,15 @@ void widen(std::map<Pair, Errors>& largest, const Expectation& e, const Inputs& 
 Expectation expect(const Inputs& inputs, const Options& options, DType out, std::vector<Row> rows) {
   Expectation e;
   e.sequences = sequences(inputs, options), e.rows = std::move(rows), e.out = out;
-  e.exact = attend_exactly(inputs, options, e.rows);
+  Attended attended(options.mask);
+  e.exact = attend_exactly(inputs, options, e.rows, &attended);
   // One number for each (sequence, head): the largest error of standard attention. It must not be a matter of luck: the
   // sums are taken in four orders, and those rows that can show the largest error (whole heads, where rows are few) in
   // many more, each of them standard attention.
   std::map<Pair, Errors> largest;
-  widen(largest, e, inputs, options, all_indices(e.rows.size()), 0, 4);
+  widen(largest, e, inputs, options, attended, all_indices(e.rows.size()), 0, 4);
   const bool many = e.rows.size() > 20000;
-  widen(largest, e, inputs, options, most_sensitive(e, 16), 4, many ? 4 : 16);
+  widen(largest, e, inputs, options, attended, most_sensitive(e, 16), 4, many ? 4 : 16);
   for (const Row& row : e.rows) {
     const auto& [o_error, lse_error] = largest[{row.b, row.h}];
     e.o_error.push_back(o_error), e.lse_error.push_back(lse_error);

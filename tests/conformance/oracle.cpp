@@ -14,12 +14,13 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 }
 
 // The definition. Masked keys, and keys whose score is -inf, are left out, never multiplied by zero.
-Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<const Row> rows) {
+Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<const Row> rows, Attended* attended) {
   const std::vector<Sequence> all = sequences(inputs, options);
   const std::int64_t group = heads_of(inputs.q) / heads_of(inputs.k);
   const std::int64_t dim = dim_of(inputs.q), dim_v = dim_of(inputs.v);
   const double scale = scale_of(inputs, options);
-  Attended attended(options.mask);
+  Attended own(options.mask);
+  if (!attended) attended = &own;
   Exact exact;
   exact.dim_v = dim_v;
   std::vector<double> q(dim), k, v, score, size;
@@ -42,7 +43,7 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
     for (std::int64_t i = 0; i < dim; ++i) q[i] = element(inputs.q, at_q + i);
     score.clear(), size.clear(), seen.clear();
     double top = -infinity;
-    for (std::int64_t key : attended.keys(sequence, row.h, row.q)) {
+    for (std::int64_t key : attended->keys(sequence, row.h, row.q)) {
       double dot = 0, terms = 0;
       for (std::int64_t i = 0; i < dim; ++i) {
         const double term = q[i] * k[key * dim + i];
@@ -199,15 +200,16 @@ Attended::Attended(const Mask& mask) : mask_(mask) {
 }
 
 const std::vector<std::int64_t>& Attended::keys(const Sequence& sequence, std::int64_t head, std::int64_t query) {
-  if (!names_head_) head = 0;
-  if (sequence.index != sequence_ || head != head_) rows_.clear(), sequence_ = sequence.index, head_ = head;
-  const auto [row, is_new] = rows_.try_emplace(query);
-  if (is_new) {
-    mods::Point point{.b = sequence.index, .h = head, .q = query + sequence.q_offset};
-    for (point.k = 0; point.k < sequence.k_count; ++point.k)
-      if (mask_.is_full() || mods::evaluate_mask(mask_.graph(), point)) row->second.push_back(point.k);
-  }
-  return row->second;
+  constexpr std::int64_t most = 1 << 23;
+  const std::array<std::int64_t, 3> row{sequence.index, names_head_ ? head : 0, query};
+  if (const auto known = rows_.find(row); known != rows_.end()) return known->second;
+  if (remembered_ > most) rows_.clear(), remembered_ = 0;
+  std::vector<std::int64_t>& keys = rows_[row];
+  mods::Point point{.b = sequence.index, .h = head, .q = query + sequence.q_offset};
+  for (point.k = 0; point.k < sequence.k_count; ++point.k)
+    if (mask_.is_full() || mods::evaluate_mask(mask_.graph(), point)) keys.push_back(point.k);
+  remembered_ += std::ssize(keys) + 8;
+  return keys;
 }
 
 }  // namespace tessera::conformance

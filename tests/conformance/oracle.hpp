@@ -1,6 +1,7 @@
 // The oracle: attention in fp64, straight from the definition. Everything else is judged by it.
 // Must not know: tiles, plans, backends, tolerances.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -40,7 +41,7 @@ inline std::int64_t heads_of(const Tensor& tensor) { return tensor.shape[tensor.
 inline std::int64_t dim_of(const Tensor& tensor) { return tensor.shape[tensor.rank - 1]; }
 float scale_of(const Inputs& inputs, const Options& options);
 
-// Which keys a row attends to, by the mask's interpreter. Remembers rows while sequence (and head, if named) stay.
+// Which keys a row attends to, by the mask's interpreter. Remembers them, up to a limit.
 class Attended {
  public:
   explicit Attended(const Mask& mask);
@@ -49,8 +50,8 @@ class Attended {
  private:
   Mask mask_;
   bool names_head_ = false;
-  std::int64_t sequence_ = -1, head_ = -1;
-  std::map<std::int64_t, std::vector<std::int64_t>> rows_;
+  std::map<std::array<std::int64_t, 3>, std::vector<std::int64_t>> rows_;  // by sequence, head (if named), query
+  std::int64_t remembered_ = 0;
 };
 
 // Values of the rows asked for, in their order.
@@ -62,6 +63,7 @@ struct Exact {
   // [rows] how much an error of the scores shows: the size of their terms, where more than one key counts.
   std::vector<double> sensitivity;
 };
-Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<const Row> rows);
+Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<const Row> rows,
+                     Attended* attended = nullptr);
 
 }  // namespace tessera::conformance

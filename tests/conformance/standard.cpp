@@ -19,20 +19,32 @@ float round_to(DType dtype, float value) {
 
 namespace {
 
-// Visits [0, count) in one of several orders: from another start each, every second one backwards.
-template <class Visit>
-void in_order(std::int64_t count, int order, int orders, Visit visit) {
-  const std::int64_t start = order * count / orders;
+// [0, count) in one of several orders: from another start each, every second one backwards.
+std::vector<std::int64_t> in_order(std::int64_t count, int order, int orders) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(count));
   for (std::int64_t n = 0; n < count; ++n) {
-    const std::int64_t i = start + n < count ? start + n : start + n - count;
-    visit(order % 2 == 0 ? i : count - 1 - i);
+    const std::int64_t i = (order * count / orders + n) % count;
+    all[n] = order % 2 == 0 ? i : count - 1 - i;
   }
+  return all;
+}
+
+// q . k for four rows of k at a time, each summed in the order of its elements. Fused: multiply and add in one rounding
+// (through fp64, where the product is exact).
+template <bool Fused>
+void dot_four(const float* q, const float* const (&k)[4], std::int64_t dim, float (&dot)[4]) {
+  for (float& sum : dot) sum = 0;
+  for (std::int64_t i = 0; i < dim; ++i)
+    for (int n = 0; n < 4; ++n)
+      dot[n] = Fused ? static_cast<float>(static_cast<double>(q[i]) * static_cast<double>(k[n][i]) +
+                                          static_cast<double>(dot[n]))
+                     : dot[n] + q[i] * k[n][i];
 }
 
 }  // namespace
 
 Standard attend_standard(const Inputs& inputs, const Options& options, DType out, std::span<const Row> rows, int order,
-                         int orders) {
+                         int orders, Attended* attended) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const std::vector<Sequence> all = sequences(inputs, options);
   const std::int64_t group = heads_of(inputs.q) / heads_of(inputs.k);
@@ -40,7 +52,9 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
   const bool scale_first = order % 2 == 1, fused = order / 2 % 2 == 1;
   const float all_scale = scale_of(inputs, options);
   const float scale = scale_first ? 1 : all_scale, q_scale = scale_first ? all_scale : 1;
-  Attended attended(options.mask);
+  Attended own(options.mask);
+  if (!attended) attended = &own;
+  const std::vector<std::int64_t> dims = in_order(dim, order, orders);
   Standard standard;
   std::vector<float> q(dim), k, v, score, o(dim_v);
   std::vector<std::int64_t> seen;
@@ -53,32 +67,37 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
       for (std::int64_t token = 0; token < sequence.k_count; ++token) {
         const std::int64_t at_k = k_row_offset(inputs.k, sequence, token, kv_head);
         const std::int64_t at_v = k_row_offset(inputs.v, sequence, token, kv_head);
-        for (std::int64_t i = 0; i < dim; ++i) k.push_back(static_cast<float>(element(inputs.k, at_k + i)));
+        for (std::int64_t i : dims) k.push_back(static_cast<float>(element(inputs.k, at_k + i)));
         for (std::int64_t i = 0; i < dim_v; ++i) v.push_back(static_cast<float>(element(inputs.v, at_v + i)));
       }
       loaded_sequence = row.b, loaded_head = kv_head;
     }
     const std::int64_t at_q = q_row_offset(inputs.q, sequence, row.q, row.h);
-    for (std::int64_t i = 0; i < dim; ++i) q[i] = q_scale * static_cast<float>(element(inputs.q, at_q + i));
+    for (std::int64_t i = 0; i < dim; ++i) q[i] = q_scale * static_cast<float>(element(inputs.q, at_q + dims[i]));
     score.clear(), seen.clear();
     float top = -infinity;
-    for (std::int64_t key : attended.keys(sequence, row.h, row.q)) {
-      const float* k_row = k.data() + key * dim;
-      float dot = 0;
-      in_order(dim, order, orders,
-               [&](std::int64_t i) { dot = fused ? std::fma(q[i], k_row[i], dot) : dot + q[i] * k_row[i]; });
-      if (scale * dot == -infinity) continue;
-      score.push_back(scale * dot), seen.push_back(key);
-      top = std::max(top, scale * dot);
+    const std::vector<std::int64_t>& keys = attended->keys(sequence, row.h, row.q);
+    for (std::size_t first = 0; first < keys.size(); first += 4) {
+      const std::size_t count = std::min<std::size_t>(4, keys.size() - first);
+      const float* k_rows[4];
+      float dot[4];
+      for (std::size_t n = 0; n < 4; ++n) k_rows[n] = k.data() + keys[first + std::min(n, count - 1)] * dim;
+      fused ? dot_four<true>(q.data(), k_rows, dim, dot) : dot_four<false>(q.data(), k_rows, dim, dot);
+      for (std::size_t n = 0; n < count; ++n) {
+        const float s = scale * dot[n];
+        if (s == -infinity) continue;
+        score.push_back(s), seen.push_back(keys[first + n]);
+        top = std::max(top, s);
+      }
     }
     float sum = 0;
     std::fill(o.begin(), o.end(), 0.0f);
-    in_order(std::ssize(seen), order, orders, [&](std::int64_t n) {
+    for (std::int64_t n : in_order(std::ssize(seen), order, orders)) {
       const float p = std::exp(score[n] - top), rounded = round_to(inputs.q.dtype, p);
       const float* v_row = v.data() + seen[n] * dim_v;
       sum += p;
       for (std::int64_t j = 0; j < dim_v; ++j) o[j] += rounded * v_row[j];
-    });
+    }
     for (float value : o) standard.o.push_back(seen.empty() ? 0 : round_to(out, value / sum));
     standard.lse_ln.push_back(seen.empty() ? -infinity : top + std::log(sum));
   }

@@ -14,7 +14,7 @@ struct Standard {
 // scale q, in fp32, before the product, and every second pair multiplies and adds in one rounding. All are standard
 // attention, and their errors differ.
 Standard attend_standard(const Inputs& inputs, const Options& options, DType out, std::span<const Row> rows,
-                         int order = 0, int orders = 1);
+                         int order = 0, int orders = 1, Attended* attended = nullptr);
 
 // `value` rounded to a storage type and back.
 float round_to(DType dtype, float value);
