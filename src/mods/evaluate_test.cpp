@@ -7,7 +7,7 @@
 
 #include "mods/arithmetic.hpp"
 #include "mods/graph.hpp"
-#include "unit/random_program.hpp"
+#include "mods/testing/random_program.hpp"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "mods/arithmetic.hpp"
-#include "unit/random_program.hpp"
+#include "mods/testing/random_program.hpp"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-// The ready-made masks against their definitions, their combinations, equality, hash, and that they allocate nothing.
+// The ready-made masks against their definitions, their combinations, equality, hash, limits.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -7,8 +7,7 @@
 #include <unordered_set>
 
 #include "mods/graph.hpp"
-#include "unit/count_allocations.hpp"
-#include "unit/property.hpp"
+#include "mods/testing/property.hpp"
 
 namespace tessera {
 namespace {
@@ -118,36 +117,6 @@ TEST(Masks, CompareAndHash) {
         hashes.insert(hash(mask.graph())), ++made;
   for (const Mask& mask : {full(), causal(), !causal(), !full()}) hashes.insert(hash(mask.graph())), ++made;
   EXPECT_EQ(hashes.size(), made);
-}
-
-TEST(Masks, OfReadyMadeOnesAllocateNothing) {
-  const auto use = [] {
-    const Mask mask = causal() & window(1023, 0);
-    const Mask other = (!mask) | window(3, 2);
-    return hash(mask.graph()) + hash(other.graph()) + (mask == other) +
-           mods::evaluate_mask(mask.graph(), {.q = 5, .k = 3});
-  };
-  const std::uint64_t first = use();  // the thread's builder grows once
-  const tests::AllocationCount count;
-  EXPECT_EQ(use(), first);
-  EXPECT_EQ(count.of_this_thread(), 0u);
-}
-
-TEST(Masks, TheCountSeesAllocations) {
-  const tests::AllocationCount count;
-  ::operator delete(::operator new(sizeof(int)));  // called by name, it may not be optimised away
-  EXPECT_EQ(count.of_this_thread(), 1u);
-  EXPECT_GE(count.of_all_threads(), 1u);
-}
-
-TEST(Masks, LargeOnesAreSharedWhenCopied) {
-  Mask mask = causal();
-  for (std::int64_t i = 0; i < 20; ++i) mask = mask | window(i, i);
-  ASSERT_GT(mask.graph().nodes.size(), 20u);
-  const tests::AllocationCount count;
-  const Mask copy = mask;
-  EXPECT_EQ(count.of_this_thread(), 0u);
-  EXPECT_EQ(copy, mask);
 }
 
 TEST(Masks, TooManyWindowsAreAnError) {

@@ -17,6 +17,9 @@ namespace {
 using mods::Builder;
 
 constexpr std::size_t max_text_bytes = 1 << 20;  // more than max_written operations can fill
+// Of calls of the parser in each other: at most three for each level of what is printed. They take a third of a MB of
+// stack.
+constexpr int max_nesting = 3 * (mods::max_depth + 1);
 
 // A part of the text: where errors point.
 struct Part {
@@ -71,14 +74,17 @@ class Parser {
   };
   struct Nesting {
     explicit Nesting(Parser& parser) : depth(parser.depth_) {
-      if (++depth > mods::max_depth + 1)
-        parser.stop(parser.rest(), "nested deeper than " + std::to_string(mods::max_depth) + " levels");
+      if (++depth > max_nesting) parser.stop_nesting();
     }
     ~Nesting() { --depth; }
     int& depth;
   };
 
   [[noreturn]] void stop(Part part, const std::string& why) const { fail(text_, part, why); }
+  [[noreturn]] void stop_nesting() const {
+    stop(rest(),
+         "nested too deep: " + std::to_string(mods::max_depth) + " levels of operations and parentheses are read");
+  }
   // Complaints of the builder, pointing at a part of the text.
   template <class Work>
   auto guarded(Part part, Work work) -> decltype(work()) {
@@ -126,6 +132,7 @@ class Parser {
 
   // Operators at least as tight as `loosest`, from left to right.
   Value binary(int loosest) {
+    const Nesting nesting(*this);
     Value left = unary();
     bool compared = false;
     for (const Infix* sign; (sign = infix()) != nullptr;) {
@@ -162,7 +169,11 @@ class Parser {
     }
     if (take("$")) return same_param(begin);
     if (at_number()) return literal(begin);
-    if (is_letter(peek())) return named(begin);
+    if (is_letter(peek())) {
+      const std::string_view name = word();
+      const mods::OpInfo* op = mods::find_call(name);
+      return op ? call(*op, {begin, at_}) : named(name, begin);
+    }
     stop(rest(), at_ < text_.size() ? "expected a number, a name or '('" : "the text ends where a value is expected");
   }
 
@@ -221,8 +232,7 @@ class Parser {
     return {builder_.same_param(slot), {begin, at_}};
   }
 
-  Value named(std::size_t begin) {
-    const std::string_view name = word();
+  Value named(std::string_view name, std::size_t begin) {
     const Part part{begin, at_};
     const auto value = [&](auto work) { return Value{guarded({begin, at_}, work), {begin, at_}}; };
     const auto leaf = [&](Op op) { return value([&] { return builder_.leaf(op); }); };
@@ -250,7 +260,6 @@ class Parser {
         return p.type == Type::real ? builder_.param(std::bit_cast<double>(p.value)) : builder_.param(p.value);
       });
     }
-    if (const mods::OpInfo* op = mods::find_call(name)) return call(*op, part);
     stop(part, "there is no '" + std::string(name.substr(0, 40)) +
                    "': expected a coordinate (b, h, q, k), a mask (full, causal, window(left, right)), param(x) or a "
                    "function");

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "mods/graph.hpp"
-#include "unit/property.hpp"
+#include "mods/testing/property.hpp"
 
 namespace tessera {
 namespace {
@@ -194,7 +194,7 @@ TEST(TileMap, FindsExactlyTheRunsOfDistances) {
   std::array<int, TileMap::max_bands + 2> seen{};
   tests::check_property("distance masks", 8000, [&](Choices& choices) {
     const Mask mask = parse_mask(random_mask(choices, false, false));
-    constexpr std::int64_t reach = 300;  // beyond every threshold of the random masks
+    constexpr std::int64_t reach = 120;  // beyond every threshold of the random masks
     std::vector<Band> runs;
     for (std::int64_t d = -reach; d <= reach; ++d) {
       if (!attends(mask, 1000, 1000 + d)) continue;

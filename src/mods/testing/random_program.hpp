@@ -1,5 +1,5 @@
-// Random programs over the whole table of operations, with their own meaning: what graphs, their text and the
-// interpreter are compared with. Shares no arithmetic with src/mods.
+// For tests only. Random programs over the whole table of operations, with their own meaning: what graphs, their text
+// and the interpreter are compared with. Shares no arithmetic with src/mods.
 #pragma once
 #include <array>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "mods/graph.hpp"
-#include "unit/property.hpp"
+#include "mods/testing/property.hpp"
 
 namespace tessera::tests {
 

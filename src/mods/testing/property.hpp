@@ -1,5 +1,5 @@
-// Properties over random cases: generated and shrunk by RapidCheck, any number of cases, the seed in the message.
-// A case is a list of random choices; what is built from them becomes smaller as the list becomes shorter.
+// For tests only. Properties over random cases: generated and shrunk by RapidCheck, any number of cases, the seed in
+// the message. A case is a list of random choices; what is built from them becomes smaller as the list becomes shorter.
 #pragma once
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
