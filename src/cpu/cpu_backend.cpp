@@ -16,15 +16,18 @@ namespace tessera::cpu {
 namespace {
 
 constexpr std::int64_t max_dim = 512;
-// Queries of an item: each block of K and V is read once for all of them. Twice as many where K and V no longer fit the
-// caches near the core and come from far away.
-std::int64_t queries_per_item(std::int64_t keys) { return keys >= 8192 ? 256 : 128; }
 // A partial result is closed and merged every 16 key blocks, whoever computes it: splitting the keys over threads then
-// changes no bit. Merging costs dim_v of some 3000 * dim_v multiplications.
+// changes no bit. Merging costs one multiplication in some 3000.
 constexpr std::int64_t blocks_per_split = 16;
 constexpr std::int64_t enough_items = 32;              // below this the keys are split as well
 constexpr std::size_t max_partial_bytes = 256u << 20;  // ... unless the partial results outgrow this
 constexpr double flops_worth_waking = 4e6;             // below this a second thread costs more than it brings
+
+// Queries of an item: each block of K and V is read once for all of them. Twice as many where K and V outgrow the
+// caches near the core, if that leaves enough items.
+std::int64_t queries_per_item(const Problem& p) {
+  return p.tokens_kv >= 8192 && p.batch * p.heads_q * (p.tokens_q / 256) >= enough_items ? 256 : 128;
+}
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::size_t padded(std::size_t bytes) {
@@ -185,12 +188,12 @@ class CpuBackend final : public Backend {
     Tiling& cut = plan.tiling;
     cut.panel = kernels_.panel, cut.k_block = kernels_.k_block;
     cut.kv_split = blocks_per_split * kernels_.k_block;
-    cut.q_tile = queries_per_item(p.tokens_kv);
+    cut.q_tile = queries_per_item(p);
     // Few queries: the heads of a group share a panel, and every load of K and V.
     if (!p.packed && p.tokens_q > 0 && 2 * p.tokens_q <= kernels_.panel) {
       cut.q_tile = p.tokens_q;
       for (std::int64_t heads = 1; heads <= p.group(); ++heads)
-        if (p.group() % heads == 0 && heads * p.tokens_q <= queries_per_item(0)) cut.heads_per_tile = heads;
+        if (p.group() % heads == 0 && heads * p.tokens_q <= 128) cut.heads_per_tile = heads;
     }
     const std::int64_t rows = cut.q_tile * cut.heads_per_tile;
     const std::int64_t units = p.heads_q / cut.heads_per_tile;

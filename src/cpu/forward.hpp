@@ -89,6 +89,31 @@ struct Forward {
     }
   };
 
+  static const void* element(const void* base, DType dtype, std::int64_t index) {
+    return static_cast<const char*>(base) + index * (dtype == DType::f32 ? 4 : 2);
+  }
+
+  // The next block's rows of K and V, asked for a few at a time between the products, so that they are in L2 when their
+  // turn comes. All at once they would fill the queues of misses and stall the loads that matter.
+  struct Ahead {
+    const char *k, *v;
+    std::int64_t k_step, v_step, k_bytes, v_bytes, left, share;
+    Ahead(const Tile& t, std::int64_t key, std::int64_t rows, std::int64_t pieces)
+        : k(static_cast<const char*>(element(t.k, t.dtype, key * t.k_token_stride))),
+          v(static_cast<const char*>(element(t.v, t.dtype, key * t.v_token_stride))) {
+      const std::int64_t size = t.dtype == DType::f32 ? 4 : 2;
+      k_step = t.k_token_stride * size, v_step = t.v_token_stride * size;
+      k_bytes = t.dim * size, v_bytes = t.dim_v * size;
+      left = rows, share = (rows + pieces - 1) / pieces;
+    }
+    void step() {
+      for (std::int64_t i = 0; i < share && left > 0; ++i, --left, k += k_step, v += v_step) {
+        for (std::int64_t at = 0; at < k_bytes; at += 64) __builtin_prefetch(k + at, 0, 2);
+        for (std::int64_t at = 0; at < v_bytes; at += 64) __builtin_prefetch(v + at, 0, 2);
+      }
+    }
+  };
+
   // ---------------------------------------------------------------------------------------------- the two products
   // S^T rows [0, n) = K rows . Q^T, and their maximum folded into m0, m1 where Max.
   template <int n, bool Max>
@@ -184,13 +209,14 @@ struct Forward {
   template <bool Select>
   static void block(const Tile& t, const Positions& at, bool partial, const float* k, std::int64_t k_stride,
                     const float* v, std::int64_t v_stride, std::int64_t key, std::int64_t n, const float* q, float* s,
-                    float* state) {
+                    float* state, Ahead& ahead) {
     float *m = reference(t, state), *l = sum(t, state);
     const F old0 = S::load(m), old1 = S::load(m + lanes);
     F m0 = old0, m1 = old1;
     std::int64_t r = 0;
     auto group = [&]<int size>() __attribute__((always_inline)) {
       for (; r + size <= n; r += size) {
+        ahead.step();
         const bool masked = partial && !TESSERA_FAULT(mask_skipped) && !attended(t, at, key + r, key + r + size);
         if (!masked) {
           scores<size, true>(k + r * k_stride, k_stride, t.dim, q, s + r * panel, m0, m1);
@@ -263,9 +289,6 @@ struct Forward {
   }
 
   // ---------------------------------------------------------------------------------------------- rows in, rows out
-  static const void* element(const void* base, DType dtype, std::int64_t index) {
-    return static_cast<const char*>(base) + index * (dtype == DType::f32 ? 4 : 2);
-  }
   // Q^T of one panel.
   static void pack(const Tile& t, std::int64_t first_row, float* buffer, float* q) {
     const float* rows[panel];
@@ -295,15 +318,6 @@ struct Forward {
       else S::widen(t.dtype, row, dim, buffer + i * dim);
     }
     return out_stride = dim, buffer;
-  }
-  // Asks for slice `part` of `parts` of the next block's rows, so that they are in L2 when their turn comes.
-  static void prefetch(const Tile& t, const void* base, std::int64_t stride, std::int64_t dim, std::int64_t key,
-                       std::int64_t n, std::int64_t part, std::int64_t parts) {
-    const std::int64_t bytes = dim * (t.dtype == DType::f32 ? 4 : 2);
-    for (std::int64_t i = key + n * part / parts; i < key + n * (part + 1) / parts; ++i) {
-      const char* row = static_cast<const char*>(element(base, t.dtype, i * stride));
-      for (std::int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
-    }
   }
   // O = O^T / l and LSE = (c m + log2 l) ln 2 of one panel.
   static void finish(const Tile& t, std::int64_t first_row, float* state, float* buffer) {
@@ -364,17 +378,15 @@ struct Forward {
         std::int64_t k_stride, v_stride;
         const float* k = rows_fp32(t, t.k, t.k_token_stride, begin, end - begin, t.dim, last - first, w.k, k_stride);
         const float* v = rows_fp32(t, t.v, t.v_token_stride, begin, end - begin, t.dim_v, last - first, w.v, v_stride);
-        const std::int64_t next = max(0, min(k_block, all.k_end - end));
+        Ahead ahead(t, end, max(0, min(k_block, all.k_end - end)), (last - first) * (k_block / S::qk_keys));
         for (std::int64_t p = first; p < last; ++p) {
-          prefetch(t, t.k, t.k_token_stride, t.dim, end, next, p - first, last - first);
-          prefetch(t, t.v, t.v_token_stride, t.dim_v, end, next, p - first, last - first);
           const Positions at(t, p * panel);
           const Cover c = t.tiles->cover(at.begin, at.end, begin, end);
           if (c.coverage == Coverage::empty) continue;
           const std::int64_t skip = c.k_begin - begin;
           block<Select>(t, at, c.coverage == Coverage::partial, k + skip * k_stride, k_stride, v + skip * v_stride,
                         v_stride, c.k_begin, c.k_end - c.k_begin, w.q + p * w.q_size, w.s,
-                        states + (p - first) * w.state_size);
+                        states + (p - first) * w.state_size, ahead);
         }
       }
       if (split == t.k_begin && split_end == t.k_end) break;
