@@ -1,6 +1,7 @@
 // `tessera bench forward`: the forward pass of each shape, the machine's ceilings and standard attention, all in one
 // run and in turns.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -189,7 +190,12 @@ nlohmann::ordered_json json_of(const Row& row) {
 int run(const Flags& flags) {
   Answer answer(flags.json);
   Rows made = make_rows(flags);
+  const bool waiting = isatty(STDERR_FILENO) == 1;
+  if (waiting)
+    fmt::print(stderr, "measuring {} rows, ceilings and baselines in turns, {:.0f} s or more ...",
+               made.contenders.size(), flags.seconds * static_cast<double>(made.contenders.size()));
   interleave(made.contenders, flags.seconds);
+  if (waiting) fmt::print(stderr, "\r\033[K");
 
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   Table table({"backend", "dtype", "shape", "mask", "threads", "min ms", "median", "spread", "GFLOP/s", "ceiling",
@@ -246,7 +252,7 @@ void add_bench_forward(CLI::App& bench, Action& chosen) {
   add_backend_flags(*command, flags->run, Values::list);
   command->add_option("--seconds", flags->seconds, "of repetitions for each row, ceiling and baseline (1.5)")
       ->type_name("")
-      ->check(CLI::Range(0.001, 3600.0))
+      ->check(CLI::Range(0.001, 3600.0).description(""))
       ->group("Run");
   command->add_flag("--no-standard", flags->no_standard, "leave standard attention out")->group("Run");
   add_json_flag(*command, flags->json);

@@ -110,7 +110,7 @@ void add_bench_overhead(CLI::App& bench, Action& chosen) {
   add_backend_flags(*command, flags->run, Values::one);
   command->add_option("--seconds", flags->seconds, "of repetitions for each figure (1.5)")
       ->type_name("")
-      ->check(CLI::Range(0.001, 3600.0))
+      ->check(CLI::Range(0.001, 3600.0).description(""))
       ->group("Run");
   add_json_flag(*command, flags->json);
   command->footer(

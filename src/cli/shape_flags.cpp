@@ -24,6 +24,19 @@ CLI::Option* add_values(CLI::App& command, const char* name, std::vector<T>& int
   return option->type_name(values == Values::list ? fmt::format("A{}B..", separator) : "");
 }
 
+// CLI11 alone would read a number that is too large as the largest one.
+const CLI::Validator& whole_numbers() {
+  static const CLI::Validator validator(
+      [](std::string& text) {
+        std::int64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error == std::errc() && end == text.data() + text.size()) return std::string();
+        return fmt::format("'{}' is not a whole number of 64 bits", text);
+      },
+      "", "whole number");
+  return validator;
+}
+
 std::int64_t whole_number(std::string_view text, std::string_view all) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -59,7 +72,7 @@ std::vector<std::optional<T>> or_follow(const std::vector<T>& values) {
 
 void add_shape_flags(CLI::App& command, ShapeFlags& flags, Values values) {
   const auto number = [&](const char* name, std::vector<std::int64_t>& into, const char* help) {
-    return add_values(command, name, into, help, values)->group("Shape");
+    return add_values(command, name, into, help, values)->check(whole_numbers())->group("Shape");
   };
   CLI::Option* b = number("--b", flags.b, "sequences (1)");
   CLI::Option* sq = number("--sq", flags.sq, "queries of each (2048)");
@@ -73,6 +86,7 @@ void add_shape_flags(CLI::App& command, ShapeFlags& flags, Values values) {
       ->group("Shape");
   command.add_option("--q-offset", flags.q_offset, "logical position of the first query (keys - queries)")
       ->type_name("")
+      ->check(whole_numbers())
       ->group("Shape");
   command.add_option("--packed", flags.packed, "packed sequences: 512,1024 or queries:keys pairs 1:512,1:300")
       ->type_name("")
@@ -137,12 +151,14 @@ void add_threads_flag(CLI::App& command, RunFlags& flags, Values values, int oth
   flags.threads = {otherwise};
   add_values(command, "--threads", flags.threads,
              fmt::format("threads, 0: as many as the library takes by itself ({})", otherwise), values)
-      ->check(CLI::Range(0, 1024))
+      ->check(whole_numbers())
+      ->check(CLI::Range(0, 1024).description(""))
       ->group("Run");
 }
 
-void add_backend_flags(CLI::App& command, RunFlags& flags, Values values) {
-  add_values(command, "--backend", flags.backend, "cpu, cpu:avx2 .., all (the best that can)", values)->group("Run");
+void add_backend_flags(CLI::App& command, RunFlags& flags, Values values, std::string_view otherwise) {
+  add_values(command, "--backend", flags.backend, fmt::format("cpu, cpu:avx2 .., all ({})", otherwise), values)
+      ->group("Run");
   add_values(command, "--isa", flags.isa, "instruction set of the cpu backend: avx512, avx2, scalar", values)
       ->group("Run");
 }

@@ -48,7 +48,8 @@ struct RunFlags {
   std::vector<std::string> backend, isa;
 };
 void add_threads_flag(CLI::App& command, RunFlags& flags, Values values, int otherwise);
-void add_backend_flags(CLI::App& command, RunFlags& flags, Values values);
+void add_backend_flags(CLI::App& command, RunFlags& flags, Values values,
+                       std::string_view otherwise = "the best that can");
 // The backends named by --backend and --isa, as Options::backend takes them; {""}: the best that can. "all": each that
 // can run on this machine. Throws Misuse when the two contradict each other.
 std::vector<std::string> backends_of(const RunFlags& flags);
