@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(All, PlantedFault, testing::Range(0, static_cast<int>(s
 
 TEST(PlantedFaults, WithNoneThereIsNone) {
   for (const Subject& subject : planted_subjects()) {
-    const Report report = run({&subject, 1}, {.cases = 60, .seed = 5, .shrink = false});
+    const Report report = run({&subject, 1}, {.cases = 60, .seed = 5, .named = false, .shrink = false});
     for (const Failure& failure : report.failures) ADD_FAILURE() << failure;
     EXPECT_TRUE(report.passed());
   }
