@@ -23,7 +23,7 @@ void merge(const Outputs& a, const Outputs& b, const Outputs& out, const Exec& e
 
 // One line per backend and instruction set, best first: what could run here and what is missing.
 struct BackendInfo {
-  std::string name;    // "cpu:avx2"
+  std::string name;  // "cpu:avx2"
   bool available = false;
   std::string detail;  // what it is, or what is missing and how to get it
 };

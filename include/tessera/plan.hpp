@@ -14,8 +14,8 @@ namespace tessera {
 class Backend;
 inline namespace TESSERA_API_NAMESPACE {
 
-// Runs `count` tasks; task(context, i) for every i in [0, count), in any order, on any threads, and returns when all are
-// done. A host's own thread pool can be plugged in by deriving from it.
+// Runs `count` tasks; task(context, i) for every i in [0, count), in any order, on any threads, and returns when all
+// are done. A host's own thread pool can be plugged in by deriving from it.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -23,7 +23,8 @@ class Executor {
   virtual void run(int count, void (*task)(void* context, int index), void* context) = 0;
 };
 
-// Scratch memory of the caller, 64-byte aligned, at least plan.workspace_bytes(threads). Not shared by two calls at once.
+// Scratch memory of the caller, 64-byte aligned, at least plan.workspace_bytes(threads). Not shared by two calls at
+// once.
 struct Workspace {
   void* data = nullptr;
   std::size_t bytes = 0;
@@ -38,9 +39,9 @@ struct Exec {
 
 // What the hardware would need at least, and what the problem asks for.
 struct Cost {
-  double pairs = 0;       // attended (query, key) pairs over all heads; packed or undecided: an upper bound
-  double flops = 0;       // 2 * pairs * (dim + dim_v)
-  double bytes = 0;       // q, k, v, o and lse once each
+  double pairs = 0;  // attended (query, key) pairs over all heads; packed or undecided: an upper bound
+  double flops = 0;  // 2 * pairs * (dim + dim_v)
+  double bytes = 0;  // q, k, v, o and lse once each
   bool upper_bound = false;
 };
 
@@ -53,13 +54,13 @@ struct PassedOver {
 
 // How a backend cuts the work. Rows of a tile are (query, head) pairs of one key head.
 struct Tiling {
-  std::int64_t q_tile = 0;        // queries of one work item
+  std::int64_t q_tile = 0;          // queries of one work item
   std::int64_t heads_per_tile = 1;  // query heads of a group that share one item (more than 1 when queries are few)
-  std::int64_t panel = 0;         // rows that one inner loop works on at a time
-  std::int64_t k_block = 0;       // keys between two rescalings; the grid starts at key 0
-  std::int64_t kv_split = 0;      // keys after which a partial result is closed and merged; the same for every shape
-  std::int64_t splits = 1;        // work items that share one query tile, merged by `combine` in key order
-  std::int64_t items = 0;         // work items in all; packed: an upper bound
+  std::int64_t panel = 0;           // rows that one inner loop works on at a time
+  std::int64_t k_block = 0;         // keys between two rescalings; the grid starts at key 0
+  std::int64_t kv_split = 0;        // keys after which a partial result is closed and merged; the same for every shape
+  std::int64_t splits = 1;          // work items that share one query tile, merged by `combine` in key order
+  std::int64_t items = 0;           // work items in all; packed: an upper bound
   bool operator==(const Tiling&) const = default;
 };
 

@@ -22,7 +22,8 @@ struct Packed {
 struct Inputs {
   Tensor q, k, v;
   Packed packed{};
-  Tensor q_offset{};  // int32 or int64 [batch]: logical position of each sequence's first query. Else Options::q_offset.
+  Tensor
+      q_offset{};  // int32 or int64 [batch]: logical position of each sequence's first query. Else Options::q_offset.
 };
 
 // What comes out: o like q with dim_v (the type of q, or f32); lse f32 [batch, heads_q, tokens_q] (packed:
@@ -51,12 +52,13 @@ struct Problem {
   bool wants_lse = false;
   bool deterministic = false;
   bool batch_invariant = false;
-  bool offset_per_sequence = false;         // Inputs::q_offset is given
-  std::optional<std::int64_t> q_offset{};   // Options::q_offset
+  bool offset_per_sequence = false;        // Inputs::q_offset is given
+  std::optional<std::int64_t> q_offset{};  // Options::q_offset
   std::int64_t batch = 0, heads_q = 0, heads_kv = 0;
   std::int64_t tokens_q = 0, tokens_kv = 0;  // per sequence; packed: totals over all sequences
   std::int64_t dim = 0, dim_v = 0;
-  std::int64_t align_bytes = 0;  // the largest power of two (up to 64) that divides every pointer and stride of q, k, v, o
+  std::int64_t align_bytes =
+      0;  // the largest power of two (up to 64) that divides every pointer and stride of q, k, v, o
   float scale = 0;
   Mask mask{};
   detail::Frozen<char, 32> backend{};  // the pinned backend, empty for the best that can
