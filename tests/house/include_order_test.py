@@ -43,6 +43,8 @@ def allowed(source, target, is_test):
         return False
     if target == "tests/conformance":  # `tessera check` is the suite in a user's hands
         return source == "cli" or is_test
+    if target == "tests/unit":
+        return is_test
     if source == "kernels":
         return False
     if source in ("cli", "python") and not is_test:
@@ -117,6 +119,10 @@ class ThisTestSees(unittest.TestCase):
     def test_the_tool_is_thin(self):
         self.check(1, {"src/cli/a.cpp": '#include "io/b.hpp"\n#include "conformance/c.hpp"\n#include "cpu/d.hpp"\n',
                        "src/io/b.hpp": "", "tests/conformance/c.hpp": "", "src/cpu/d.hpp": ""})
+
+    def test_what_tests_share_is_for_tests(self):
+        self.check(1, {"src/io/a_test.cpp": '#include "unit/c.hpp"\n', "src/io/a.cpp": '#include "unit/c.hpp"\n',
+                       "tests/unit/c.hpp": ""})
 
     def test_the_suite_is_for_tests_and_the_tool(self):
         self.check(1, {"src/io/a_test.cpp": '#include "conformance/c.hpp"\n',
