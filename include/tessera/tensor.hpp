@@ -19,7 +19,25 @@ inline constexpr DType f32 = DType::f32, bf16 = DType::bf16, f16 = DType::f16, i
 
 std::string_view name(DType dtype);        // "f32", "bf16", ...
 DType parse_dtype(std::string_view text);  // throws Error(invalid_dtype) listing the names
-std::int64_t size_bytes(DType dtype);      // of one element; none: 0
+// Of one element; none: 0.
+constexpr std::int64_t size_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::u8:
+    case DType::b8:
+      return 1;
+    case DType::bf16:
+    case DType::f16:
+      return 2;
+    case DType::f32:
+    case DType::i32:
+      return 4;
+    case DType::i64:
+      return 8;
+    case DType::none:
+      break;
+  }
+  return 0;
+}
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
 // Storage types for the 16-bit floats: bits only, so that a pointer says what it points to.

@@ -14,23 +14,12 @@ namespace {
 
 using problem::fail;
 
-struct DTypeInfo {
+struct DTypeName {
   DType dtype;
   std::string_view name;
-  std::int64_t size_bytes;
 };
-// The one list of element types.
-constexpr DTypeInfo dtypes[] = {
-    {DType::none, "none", 0}, {DType::f32, "f32", 4}, {DType::bf16, "bf16", 2}, {DType::f16, "f16", 2},
-    {DType::i32, "i32", 4},   {DType::i64, "i64", 8}, {DType::u8, "u8", 1},     {DType::b8, "b8", 1},
-};
-
-// Entries stand in the order of the enumeration; a number that is no type has no entry.
-constexpr const DTypeInfo* find(DType dtype) {
-  const auto index = static_cast<std::size_t>(dtype);
-  return index < std::size(dtypes) ? &dtypes[index] : nullptr;
-}
-static_assert(std::ranges::all_of(dtypes, [](const DTypeInfo& i) { return find(i.dtype) == &i; }));
+constexpr DTypeName dtypes[] = {{DType::none, "none"}, {DType::f32, "f32"}, {DType::bf16, "bf16"}, {DType::f16, "f16"},
+                                {DType::i32, "i32"},   {DType::i64, "i64"}, {DType::u8, "u8"},     {DType::b8, "b8"}};
 
 int valid_rank(int rank) { return std::clamp(rank, 0, max_rank); }
 
@@ -82,23 +71,18 @@ Tensor make(void* data, DType dtype, std::initializer_list<std::int64_t> shape,
 }  // namespace
 
 std::string_view name(DType dtype) {
-  const DTypeInfo* info = find(dtype);
-  return info ? info->name : "unknown";
+  const auto* found = std::ranges::find(dtypes, dtype, &DTypeName::dtype);
+  return found == std::end(dtypes) ? "unknown" : found->name;
 }
 
 DType parse_dtype(std::string_view text) {
   std::string names;
-  for (const DTypeInfo& info : dtypes) {
+  for (const DTypeName& info : dtypes) {
     if (info.dtype == DType::none) continue;
     if (info.name == text) return info.dtype;
     names.append(names.empty() ? "" : ", ").append(info.name);
   }
   fail(Code::invalid_dtype, "'", text, "' is no type; the types are ", names);
-}
-
-std::int64_t size_bytes(DType dtype) {
-  const DTypeInfo* info = find(dtype);
-  return info ? info->size_bytes : 0;
 }
 
 std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }
