@@ -64,8 +64,14 @@ std::string side_of_distance(Choices& choices, bool extreme) {
 std::string comparison(Choices& choices, bool extreme) {
   static constexpr const char* signs[] = {" <= ", " < ", " > ", " >= ", " == ", " != "};
   static constexpr const char* simple[] = {"k", "q", "(k + 2)", "(q - param(6))", "(k - 3)"};
-  static constexpr const char* scaled[] = {"(k * 4611686018427387904)", "(k + 9223372036854775807)",
-                                           "(q - param(9223372036854775806))", "(q * 2)", "(k - q)"};
+  static constexpr const char* scaled[] = {"(k * 4611686018427387904)",
+                                           "(q * 4611686018427387904)",
+                                           "(k + 9223372036854775807)",
+                                           "(q + 9223372036854775807)",
+                                           "(k + 9223372036854775807 - 9223372036854775807)",
+                                           "(q - param(9223372036854775806))",
+                                           "(q * 2)",
+                                           "(k - q)"};
   std::string left, sign;  // in this order, so that a case repeats
   switch (choices.pick(extreme ? 3 : 2)) {
     case 0:
@@ -259,6 +265,20 @@ TEST(TileMap, WhatDoesNotMatterIsNotAsked) {
   EXPECT_EQ(bands_of("where(k <= q | k > q, causal, b == 2)"), "band k - q in (-inf, 0]");
   EXPECT_EQ(bands_of("k + q - q <= q"), "band k - q in (-inf, 0]");
   EXPECT_EQ(bands_of("q - q < 1"), "all");
+}
+
+// Both sides reach the end of the integers and are equal there; or a sum goes on from the end.
+TEST(TileMap, SumsThatSaturateAreNotSolved) {
+  for (const char* mask :
+       {"k + 9223372036854775807 <= q + 9223372036854775807", "k * 4611686018427387904 == q * 4611686018427387904",
+        "k + 9223372036854775807 - q <= 9223372036854775807", "q - (k + 9223372036854775807) >= -9223372036854775807",
+        "k - q + 9223372036854775807 == 9223372036854775807", "9223372036854775807 == k - q + 9223372036854775807"}) {
+    EXPECT_EQ(bands_of(mask), "undecided: the mask is evaluated for every pair") << mask;
+    EXPECT_TRUE(attends(parse_mask(mask), 2, 3) || attends(parse_mask(mask), 3, 2)) << mask;
+  }
+  // One side may: it stays beyond whatever the other can be.
+  EXPECT_EQ(bands_of("k < q + 9223372036854775807"), "band k - q in (-inf, 9223372036854775806]");
+  EXPECT_EQ(bands_of("k * 16 <= q * 16 + 40"), "band k - q in (-inf, 2]");
 }
 
 TEST(TileMap, TheWidestWindows) {
