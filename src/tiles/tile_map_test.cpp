@@ -271,10 +271,10 @@ TEST(TileMap, WhatDoesNotMatterIsNotAsked) {
 TEST(TileMap, SumsThatSaturateAreNotSolved) {
   for (const char* mask :
        {"k + 9223372036854775807 <= q + 9223372036854775807", "k * 4611686018427387904 == q * 4611686018427387904",
-        "k + 9223372036854775807 - q <= 9223372036854775807", "q - (k + 9223372036854775807) >= -9223372036854775807",
+        "k + 9223372036854775807 - q <= 9223372036854775000", "q - (k + 9223372036854775807) >= -9223372036854775000",
         "k - q + 9223372036854775807 == 9223372036854775807", "9223372036854775807 == k - q + 9223372036854775807"}) {
     EXPECT_EQ(bands_of(mask), "undecided: the mask is evaluated for every pair") << mask;
-    EXPECT_TRUE(attends(parse_mask(mask), 2, 3) || attends(parse_mask(mask), 3, 2)) << mask;
+    EXPECT_TRUE(attends(parse_mask(mask), 900, 1000)) << mask;  // by exact sums it would not
   }
   // One side may: it stays beyond whatever the other can be.
   EXPECT_EQ(bands_of("k < q + 9223372036854775807"), "band k - q in (-inf, 9223372036854775806]");
