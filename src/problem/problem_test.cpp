@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "../tests/unit/count_allocations.hpp"
 #include "problem/validate.hpp"
 
 namespace tessera {
@@ -117,6 +118,23 @@ TEST(DescribeTest, TheDefaultScaleIsOneOverTheRootOfDim) {
     const Inputs in{tensor(at(64), f32, {1, 1, 1, dim}), tensor(at(64), f32, {1, 1, 1, dim}),
                     tensor(at(64), f32, {1, 1, 1, 1})};
     EXPECT_EQ(describe(in).scale, static_cast<float>(1.0 / std::sqrt(static_cast<double>(dim)))) << dim;
+  }
+}
+
+TEST(DescribeTest, AllocatesNothingWhenAllIsWell) {
+  Call slices = dense();
+  Tensor* parts[] = {&slices.in.q, &slices.in.k, &slices.in.v, &slices.out.o};
+  std::uintptr_t place = 1 << 20;
+  for (Tensor* part : parts) *part = tensor(at(place), bf16, {2, 100, 8, 64}, {100 * 2048, 2048, 64, 1}), place += 1024;
+  Options options;
+  options.mask = causal() & window(1023, 0);
+  options.backend = "cpu:avx512";
+  for (const Call& call : {dense(), packed(), slices}) {
+    const tests::AllocationCount count;
+    const Problem p = describe(call.in, call.out, options);
+    problem::check_tensors(p, call.in, call.out);
+    (void)hash(p);
+    EXPECT_EQ(count.of_this_thread(), 0u) << p;
   }
 }
 
