@@ -111,7 +111,9 @@ struct Work {
     t.dim = p.dim, t.dim_v = p.dim_v, t.scale = p.scale;
     const std::int64_t offset =
         p.offset_per_sequence ? problem::integer_at(in.q_offset, sequence) : p.q_offset.value_or(keys - queries);
-    t.q_position = offset + first;
+    // Positions are exact within 2^48 of 0 (docs/contracts.md); beyond, they only must not overflow.
+    constexpr std::int64_t farthest = std::int64_t{1} << 60;
+    t.q_position = std::clamp(offset, -farthest, farthest) + first;
     t.k_end = keys;
     t.kv_split = cut.kv_split;
     t.tiles = &plan.tiles, t.mask = &p.mask;

@@ -78,13 +78,12 @@ struct Forward {
     alignas(64) float above[panel];
     Positions(const Tile& t, std::int64_t first) : first_row(first) {
       const std::int64_t origin = TESSERA_FAULT(offset_ignored) ? 0 : t.q_position;
-      std::int64_t lo = t.queries, hi = 0;
-      for (int pass = 0; pass < 2; ++pass)
-        for (int lane = 0; lane < panel; ++lane) {
-          const std::int64_t query = min(first + lane, t.rows() - 1) % t.queries;
-          lo = min(lo, query), hi = max(hi, query);
-          above[lane] = static_cast<float>(query - lo);
-        }
+      std::int64_t query[panel], lo = t.queries, hi = 0;
+      for (int lane = 0; lane < panel; ++lane) {  // lanes past the last row repeat it
+        query[lane] = min(first + lane, t.rows() - 1) % t.queries;
+        lo = min(lo, query[lane]), hi = max(hi, query[lane]);
+      }
+      for (int lane = 0; lane < panel; ++lane) above[lane] = static_cast<float>(query[lane] - lo);
       begin = origin + lo, end = origin + hi + 1;
     }
   };

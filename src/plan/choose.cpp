@@ -1,5 +1,7 @@
 #include "plan/choose.hpp"
 
+#include <algorithm>
+
 namespace tessera::plans {
 namespace {
 
@@ -52,7 +54,8 @@ Cost cost(const Problem& p, const TileMap& tiles) {
   if (p.packed) {
     c.pairs = count(p.tokens_q) * count(p.tokens_kv) * heads, c.upper_bound = true;
   } else {
-    const std::int64_t first = p.q_offset.value_or(p.tokens_kv - p.tokens_q);
+    constexpr std::int64_t farthest = std::int64_t{1} << 60;  // positions beyond must not overflow, nothing more
+    const std::int64_t first = std::clamp(p.q_offset.value_or(p.tokens_kv - p.tokens_q), -farthest, farthest);
     const bool exact = !p.offset_per_sequence && tiles.decided();
     c.pairs = count(p.batch) * heads *
               (exact ? tiles.pairs(first, first + p.tokens_q, p.tokens_kv) : count(p.tokens_q) * count(p.tokens_kv));
