@@ -35,6 +35,16 @@ class Tool(unittest.TestCase):
             self.assertIn(word, result.stderr)
 
 
+class Demo(Tool):
+    def test_a_short_one(self):
+        page = self.json("demo", "--long", 2048)
+        parts = [*page["layers"], page["picture"], page["long_head"], page["four_numbers"]]
+        self.assertTrue(all(part["passed"] for part in parts))
+        self.assertEqual(page["checks"], len(parts))
+        self.assertEqual({layer["dtype"] for layer in page["layers"]}, {"f32", "bf16", "f16"})
+        self.assertAlmostEqual(page["four_numbers"]["answer"], 2.47115, places=5)
+
+
 class Usage(Tool):
     def test_help_of_every_command(self):
         for command in ([], ["info"], ["demo"], ["check"], ["bench"], ["bench", "forward"], ["bench", "overhead"], ["explain"]):

@@ -157,6 +157,7 @@ int run(const Flags& flags) {
                 {"tiles", {{"full", tiles.full}, {"partial", tiles.partial}, {"empty", tiles.empty}}},
                 {"tiling",
                  {{"q_tile", p->tiling.q_tile},
+                  {"tiles_at_once", p->tiling.tiles_at_once},
                   {"heads_per_tile", p->tiling.heads_per_tile},
                   {"panel", p->tiling.panel},
                   {"k_block", p->tiling.k_block},

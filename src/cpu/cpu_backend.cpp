@@ -1,6 +1,8 @@
 // The CPU backend: how work is cut (a function of the shape alone) and how the pieces are run.
 #include "cpu/cpu_backend.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -15,6 +17,14 @@
 namespace tessera::cpu {
 namespace {
 
+std::int64_t l2_bytes() {
+#ifdef _SC_LEVEL2_CACHE_SIZE
+  static const long size = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  if (size > 0) return size;
+#endif
+  return 512 << 10;
+}
+
 constexpr std::int64_t max_dim = 512;
 // A partial result is closed and merged every 16 key blocks, whoever computes it: splitting the keys over threads then
 // changes no bit. Merging costs one multiplication in some 3000.
@@ -23,15 +33,20 @@ constexpr std::int64_t enough_items = 32;              // below this the keys ar
 constexpr std::size_t max_partial_bytes = 256u << 20;  // ... unless the partial results outgrow this
 constexpr double flops_worth_waking = 4e6;             // below this a second thread costs more than it brings
 
-// Queries of an item: each block of K and V is read once for all of them. Twice as many where K and V outgrow the
-// caches near the core, if that leaves enough items.
-std::int64_t queries_per_item(const Problem& p) {
-  return p.tokens_kv >= 8192 && p.batch * p.heads_q * (p.tokens_q / 256) >= enough_items ? 256 : 128;
-}
+constexpr std::int64_t queries_per_tile = 128;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::size_t padded(std::size_t bytes) {
   return (bytes + scratch_alignment - 1) / scratch_alignment * scratch_alignment;
+}
+
+// Neighbouring tiles that one thread may take together, to read each block of K and V once for all of them: as many as
+// leave three quarters of the core's own cache to K and V. No bit depends on it.
+std::int64_t tiles_at_once(const Problem& p, const Tiling& cut) {
+  if (cut.splits > 1 || cut.heads_per_tile > 1) return 1;
+  const std::int64_t row_bytes = (p.dim + p.dim_v) * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t fit = l2_bytes() / 4 / row_bytes / cut.q_tile;
+  return std::max<std::int64_t>(1, std::min(fit, ceil_div(p.tokens_q, cut.q_tile)));
 }
 
 // ------------------------------------------------------------------------------------------------ a call's work list
@@ -63,30 +78,37 @@ struct Work {
     }
   }
 
-  // Tile number `index` with everything but its keys' range and destination decided.
-  Tile tile(std::int64_t index) const {
+  // Where tile number `index` lies: the nth of `count` tiles of one sequence and unit of heads.
+  struct Place {
+    std::int64_t sequence, unit, nth, count;
+  };
+  Place place(std::int64_t index) const {
+    const Problem& p = plan.problem;
+    if (!p.packed) {
+      const std::int64_t count = sequence_tiles(p.tokens_q);
+      return {index / count / heads_units, index / count % heads_units, index % count, count};
+    }
+    const std::int64_t all = tiles_before[p.batch], nth = index % all;
+    const std::int64_t* found = std::upper_bound(tiles_before, tiles_before + p.batch + 1, nth) - 1;
+    return {found - tiles_before, index / all, nth - *found, found[1] - found[0]};
+  }
+
+  // `taken` tiles from number `index` on as one, with everything but its keys' range and destination decided.
+  Tile tile(std::int64_t index, std::int64_t taken) const {
     const Problem& p = plan.problem;
     const Tiling& cut = plan.tiling;
     Tile t;
-    std::int64_t sequence, unit, number, count, queries = p.tokens_q, keys = p.tokens_kv, q_start = 0, k_start = 0;
+    const auto [sequence, unit, nth, count] = place(index);
+    std::int64_t queries = p.tokens_q, keys = p.tokens_kv, q_start = 0, k_start = 0;
     if (p.packed) {
-      const std::int64_t all = tiles_before[p.batch];
-      unit = index / all;
-      const std::int64_t* found = std::upper_bound(tiles_before, tiles_before + p.batch + 1, index % all) - 1;
-      sequence = found - tiles_before;
-      number = index % all - *found;
       q_start = problem::integer_at(in.packed.cu_q, sequence);
       k_start = problem::integer_at(in.packed.cu_k, sequence);
       queries = problem::integer_at(in.packed.cu_q, sequence + 1) - q_start;
       keys = problem::integer_at(in.packed.cu_k, sequence + 1) - k_start;
-      count = sequence_tiles(queries);
       if (TESSERA_FAULT(packed_start_ignored)) k_start = 0;
-    } else {
-      count = sequence_tiles(queries);
-      unit = index / count % heads_units, sequence = index / count / heads_units;
-      number = index % count;
     }
-    number = count - 1 - number;  // the longest causal rows first: the last items to start are the shortest
+    const std::int64_t number =
+        count - nth - taken;  // the longest causal rows first: the last to start are the shortest
     const std::int64_t head = unit * cut.heads_per_tile, first = number * cut.q_tile;
     const std::int64_t kv_head = TESSERA_FAULT(wrong_group_head) ? head % p.heads_kv : head / p.group();
     // Axes of [batch, tokens, heads, dim] and of packed [total, heads, dim].
@@ -107,7 +129,7 @@ struct Work {
               (q_start + first) * t.lse_token_stride;
     }
     t.dtype = p.dtype, t.out_dtype = p.out_dtype;
-    t.queries = std::min(cut.q_tile, queries - first), t.heads = cut.heads_per_tile;
+    t.queries = std::min(taken * cut.q_tile, queries - first), t.heads = cut.heads_per_tile;
     t.dim = p.dim, t.dim_v = p.dim_v, t.scale = p.scale;
     const std::int64_t offset =
         p.offset_per_sequence ? problem::integer_at(in.q_offset, sequence) : p.q_offset.value_or(keys - queries);
@@ -127,18 +149,19 @@ struct Pass {
   const Work& work;
   std::int64_t items;
   bool combine;
+  int tasks = 1;
   std::atomic<std::int64_t> next{0};
 
-  void run_item(std::int64_t index, float* scratch) const {
+  void run_items(std::int64_t index, std::int64_t taken, float* scratch) const {
     const Tiling& cut = work.plan.tiling;
     if (combine) {
-      Tile t = work.tile(index);
+      Tile t = work.tile(index, 1);
       t.partial = work.partial + index * cut.splits * work.tile_floats;
       const std::int64_t used = std::max<std::int64_t>(1, ceil_div(t.k_end, cut.kv_split));
       work.kernels.combine(t, used, work.tile_floats, scratch);
       return;
     }
-    Tile t = work.tile(index / cut.splits);
+    Tile t = work.tile(index / cut.splits, taken);
     if (cut.splits > 1) {
       t.k_begin = index % cut.splits * cut.kv_split;
       if (t.k_begin > 0 && t.k_begin >= t.k_end) return;
@@ -147,11 +170,23 @@ struct Pass {
     }
     work.kernels.forward(t, scratch);
   }
+  // As many as may be taken together, of one sequence and head, but never more than a fair share of what is left.
+  std::int64_t at_once(std::int64_t index) const {
+    const std::int64_t most = std::min(work.plan.tiling.tiles_at_once, (items - index) / tasks);
+    if (most <= 1) return 1;
+    const Work::Place at = work.place(index);
+    return std::min(most, at.count - at.nth);
+  }
   static void task(void* context, int slot) {
     auto& pass = *static_cast<Pass*>(context);
     auto* scratch = reinterpret_cast<float*>(pass.work.scratch + pass.work.plan.scratch_bytes * slot);
-    for (std::int64_t i; (i = pass.next.fetch_add(1, std::memory_order_relaxed)) < pass.items;)
-      pass.run_item(i, scratch);
+    std::int64_t index = pass.next.load(std::memory_order_relaxed);
+    while (index < pass.items) {
+      const std::int64_t taken = pass.at_once(index);
+      if (!pass.next.compare_exchange_weak(index, index + taken, std::memory_order_relaxed)) continue;
+      pass.run_items(index, taken, scratch);
+      index = pass.next.load(std::memory_order_relaxed);
+    }
   }
 };
 
@@ -190,14 +225,13 @@ class CpuBackend final : public Backend {
     Tiling& cut = plan.tiling;
     cut.panel = kernels_.panel, cut.k_block = kernels_.k_block;
     cut.kv_split = blocks_per_split * kernels_.k_block;
-    cut.q_tile = queries_per_item(p);
+    cut.q_tile = queries_per_tile;
     // Few queries: the heads of a group share a panel, and every load of K and V.
     if (!p.packed && p.tokens_q > 0 && 2 * p.tokens_q <= kernels_.panel) {
       cut.q_tile = p.tokens_q;
       for (std::int64_t heads = 1; heads <= p.group(); ++heads)
         if (p.group() % heads == 0 && heads * p.tokens_q <= 128) cut.heads_per_tile = heads;
     }
-    const std::int64_t rows = cut.q_tile * cut.heads_per_tile;
     const std::int64_t units = p.heads_q / cut.heads_per_tile;
     const std::int64_t tiles =
         units * (p.packed ? ceil_div(p.tokens_q, cut.q_tile) + p.batch : p.batch * ceil_div(p.tokens_q, cut.q_tile));
@@ -206,6 +240,8 @@ class CpuBackend final : public Backend {
                            static_cast<double>(tile_floats(plan)) * sizeof(float);
     if (tiles < enough_items && partial <= static_cast<double>(max_partial_bytes)) cut.splits = splits;
     cut.items = tiles * cut.splits;
+    cut.tiles_at_once = tiles_at_once(p, cut);
+    const std::int64_t rows = cut.q_tile * std::max(cut.heads_per_tile, cut.tiles_at_once);
     plan.partial_bytes = cut.splits > 1 ? padded(static_cast<std::size_t>(partial)) : 0;
     if (p.packed) plan.partial_bytes += padded(static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t));
     plan.scratch_bytes =
@@ -257,11 +293,10 @@ class CpuBackend final : public Backend {
 
     Executor& executor = exec.executor ? *exec.executor : pool();
     auto all = [&](std::int64_t items, bool combine) {
-      Pass pass{work, items, combine};
       const bool worth = plan.cost.flops >= flops_worth_waking;
-      const int tasks = worth ? static_cast<int>(std::min<std::int64_t>(wanted, items)) : 1;
-      if (tasks <= 1) Pass::task(&pass, 0);
-      else executor.run(tasks, &Pass::task, &pass);
+      Pass pass{work, items, combine, worth ? static_cast<int>(std::min<std::int64_t>(wanted, items)) : 1};
+      if (pass.tasks <= 1) Pass::task(&pass, 0);
+      else executor.run(pass.tasks, &Pass::task, &pass);
     };
     all(work.items(plan.tiling.splits), false);
     if (plan.tiling.splits > 1) all(work.items(1), true);

@@ -44,6 +44,7 @@ std::ostream& operator<<(std::ostream& out, const Plan& plan) {
       << "  tiles      " << d.tiles << '\n'
       << "  work       " << (d.problem.packed ? "<= " : "") << t.items << " items of " << t.q_tile << " queries";
   if (t.heads_per_tile > 1) out << " x " << t.heads_per_tile << " heads";
+  if (t.tiles_at_once > 1) out << ", up to " << t.tiles_at_once << " at once";
   out << ", panels of " << t.panel << " rows, blocks of " << t.k_block << " keys\n"
       << "  splits     " << t.splits << (t.splits > 1 ? " over the keys, merged in order" : " (keys are not split)")
       << "; a partial result every " << t.kv_split << " keys\n"

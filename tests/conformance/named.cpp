@@ -152,7 +152,7 @@ double cache_with_nan_tail(const Subject& subject, DType dtype) {
 // ------------------------------------------------------------------------------------------------------------- masks
 double window_of_everything_is_causal(const Subject& subject, DType dtype) {
   // 16 384 keys, 8 heads, dim 128; the first, middle and last queries stand for all.
-  CaseSpec spec = spec_of("b=1 sq=8 sk=16384 hq=8 hkv=2 d=128 mask=causal", dtype);
+  CaseSpec spec = spec_of("b=1 sq=8 sk=16384 hq=8 hkv=2 d=128 mask=causal rows=12", dtype);
   const CaseData data = make_data(spec);
   for (std::int64_t offset : {0, 8189, 16376}) {
     Options causal_options{.mask = causal(), .q_offset = offset}, window_options = causal_options;
@@ -294,7 +294,7 @@ double a_million_tokens_plan_in_milliseconds(const Subject& subject, DType dtype
 // The longest query of a batch goes from 9 to 10 tokens: nobody's bits change.
 double longest_query_grows(const Subject& subject, DType dtype) {
   const CaseSpec ten =
-      spec_of("packed=10/19802,5/700 hq=14 hkv=2 d=64 mask=causal invariant=1 threads=2 rows=48 seed=11", dtype);
+      spec_of("packed=10/19802,5/700 hq=14 hkv=2 d=64 mask=causal invariant=1 threads=2 rows=16 seed=11", dtype);
   CaseSpec nine = ten;
   nine.packed[0].q = 9;
   nine = normalised(nine);
@@ -336,7 +336,7 @@ std::vector<NamedCase> make_named_cases() {
                {"packed=0/0,1/3,0/0,1/5 hq=9 hkv=3 d=64", "packed=0/0,1/0 hq=9 hkv=3 d=64", "packed=0/5 hq=3 hkv=3 d=8",
                 "packed=0/0 slack=3/2 hq=3 hkv=3 d=8"}),
       of_lines("rows.no_queries_but_keys", "ends; every sequence right",
-               {"packed=0/1,0/0,1023/2045 hq=2 hkv=2 d=128 mask=causal rows=32"}),
+               {"packed=0/1,0/0,1023/2045 hq=2 hkv=2 d=128 mask=causal rows=16"}),
       of_lines("rows.total_past_the_end", "rows past the last sequence are neither read nor written",
                {"packed=200/210,286/276 slack=212/212 hq=2 hkv=1 d=32 mask=causal",
                 "packed=3/4 slack=5/6 hq=2 hkv=1 d=32 layout=sliced"}),
@@ -405,7 +405,7 @@ std::vector<NamedCase> make_named_cases() {
 
       of_body("serving.longest_query_grows", "batch_invariant: same bits", longest_query_grows),
       of_lines("serving.window_1023_decode", "right",
-               {"b=1 sq=8 sk=1300 hq=32 hkv=16 d=256 mask=\"causal & window(1023, 0)\" rows=64"}),
+               {"b=1 sq=8 sk=1300 hq=32 hkv=16 d=256 mask=\"causal & window(1023, 0)\" rows=24"}),
   };
   std::vector<std::string> dims;
   for (int d : {1, 2, 15, 31, 56, 59, 72, 80, 96, 111, 224, 511, 512})
