@@ -305,8 +305,8 @@ struct Forward {
     S::transpose_in(rows, t.dim, sign(t), q);
   }
   // Rows [key, key + n) of K or V as fp32. 16-bit ones are widened into the buffer. fp32 rows are used where they lie
-  // if they lie side by side; rows of a [.., heads, dim] layout are far apart and are gathered once for all
-  // panels of the item. That has not been shown to gain anything yet (docs/kernels/cpu.md).
+  // if they lie side by side; rows of a [.., heads, dim] layout are far apart and are gathered once for all panels of
+  // the item.
   static const float* rows_fp32(const Tile& t, const void* base, std::int64_t stride, std::int64_t key, std::int64_t n,
                                 std::int64_t dim, std::int64_t panels, float* buffer, std::int64_t& out_stride) {
     if (t.dtype == DType::f32 && (stride == dim || panels < panels_worth_gathering))
