@@ -26,6 +26,7 @@ enum class Op : std::uint8_t {
   lt, le, gt, ge, eq, ne,
   logical_and, logical_or, logical_not, select,
   exp, exp2, log, tanh, sigmoid, sqrt, rsqrt, erf, pow, to_real,
+  load,                             // an element of a captured tensor; slot: its place in the list of captures, one integer argument an axis
 };
 // clang-format on
 
@@ -35,7 +36,7 @@ struct Node {
   Type type{};
   std::uint8_t slot = 0;
   std::uint8_t arg_count = 0;
-  std::array<std::uint16_t, 3> arg{};
+  std::array<std::uint16_t, 4> arg{};
   std::int64_t value = 0;
   bool operator==(const Node&) const = default;
 };
@@ -45,6 +46,17 @@ struct Param {
   Type type = Type::integer;
   std::int64_t value = 0;
   bool operator==(const Param&) const = default;
+};
+
+// A tensor that an expression reads. The graph holds its name, kind and rank; the tensor itself is bound at each call,
+// so nothing dangles and an edit in place is seen. Real: bound to f32, bf16 or f16; integer: to i32, i64 or u8;
+// boolean: to b8.
+struct Capture {
+  static constexpr std::size_t max_name = 23, max_rank = 4;
+  std::array<char, max_name + 1> name{};  // letters, digits and _, filled up with zeros
+  Type type = Type::real;
+  std::uint8_t rank = 1;
+  bool operator==(const Capture&) const = default;
 };
 
 namespace detail {
@@ -85,6 +97,7 @@ class Frozen {
 struct Graph {
   detail::Frozen<Node, 20> nodes;
   detail::Frozen<Param, 4> params;
+  detail::Frozen<Capture, 2> captures;
   bool operator==(const Graph&) const = default;
 };
 std::uint64_t hash(const Graph& graph);  // of structure and parameter values

@@ -49,7 +49,7 @@ Value evaluate_into(const Graph& graph, const Point& at, Value* value) {
 
 }  // namespace
 
-Value evaluate(const Graph& graph, const Point& point) {
+Value evaluate(const Graph& graph, const Point& point, std::span<const Table>) {
   constexpr std::size_t few = 64;
   if (graph.nodes.size() <= few) {
     Value values[few];
@@ -60,8 +60,8 @@ Value evaluate(const Graph& graph, const Point& point) {
   return evaluate_into(graph, point, values.data());
 }
 
-bool evaluate_mask(const Graph& graph, const Point& point) {
-  return graph.nodes.empty() || evaluate(graph, point).i != 0;
+bool evaluate_mask(const Graph& graph, const Point& point, std::span<const Table> tables) {
+  return graph.nodes.empty() || evaluate(graph, point, tables).i != 0;
 }
 
 }  // namespace tessera::mods

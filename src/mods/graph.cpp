@@ -109,15 +109,15 @@ std::uint16_t Builder::same_param(std::size_t slot) {
 }
 std::uint16_t Builder::leaf(Op op) { return add({op, result_type(op, nullptr), 0, 0, {}, 0}); }
 
-std::uint16_t Builder::apply(Op op, std::uint16_t a) { return apply(op, std::array<std::uint16_t, 3>{a, 0, 0}); }
+std::uint16_t Builder::apply(Op op, std::uint16_t a) { return apply(op, std::array<std::uint16_t, 4>{a, 0, 0, 0}); }
 std::uint16_t Builder::apply(Op op, std::uint16_t a, std::uint16_t b) {
-  return apply(op, std::array<std::uint16_t, 3>{a, b, 0});
+  return apply(op, std::array<std::uint16_t, 4>{a, b, 0, 0});
 }
 std::uint16_t Builder::apply(Op op, std::uint16_t a, std::uint16_t b, std::uint16_t c) {
-  return apply(op, std::array<std::uint16_t, 3>{a, b, c});
+  return apply(op, std::array<std::uint16_t, 4>{a, b, c, 0});
 }
 
-std::uint16_t Builder::apply(Op op, std::array<std::uint16_t, 3> arg) {
+std::uint16_t Builder::apply(Op op, std::array<std::uint16_t, 4> arg) {
   const auto count = static_cast<std::size_t>(info(op).arity);
   for (std::size_t i = count; i < arg.size(); ++i) arg[i] = 0;  // so that equal nodes are equal bit for bit
   std::array<Type, 3> types{};
@@ -185,7 +185,7 @@ std::uint16_t Builder::import(const Graph& graph) {
                      : node.type == Type::integer ? constant(node.value)
                                                   : constant(std::bit_cast<double>(node.value)));
     } else {
-      std::array<std::uint16_t, 3> arg{};
+      std::array<std::uint16_t, 4> arg{};
       for (std::size_t i = 0; i < node.arg_count; ++i) arg[i] = here[node.arg[i]];
       here.push_back(node.arg_count == 0 ? leaf(node.op) : apply(node.op, arg));
     }

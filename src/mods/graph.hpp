@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "tessera/mods.hpp"
+#include "tessera/tensor.hpp"
 
 namespace tessera::mods {
 
@@ -19,7 +21,7 @@ struct OpInfo {
   int arity;
   int precedence;  // of the infix or prefix form, tighter is higher; 0: written as a call or a leaf
 };
-inline constexpr std::size_t op_count = static_cast<std::size_t>(Op::to_real) + 1;
+inline constexpr std::size_t op_count = static_cast<std::size_t>(Op::load) + 1;
 inline constexpr int comparison_precedence = 3;
 const OpInfo& info(Op op);
 const OpInfo* find_call(std::string_view name);  // ops written as calls, by name; nullptr if none
@@ -64,7 +66,7 @@ class Builder {
   void finish_into(Graph& graph, std::uint16_t root);
   std::uint16_t add(const Node& node);
   std::uint16_t add_param(Param param);
-  std::uint16_t apply(Op op, std::array<std::uint16_t, 3> arg);
+  std::uint16_t apply(Op op, std::array<std::uint16_t, 4> arg);
   std::optional<Node> fold(const Node& node) const;
   std::optional<std::uint16_t> simplified(const Node& node) const;
 
@@ -90,11 +92,18 @@ struct Point {
   std::int64_t b = 0, h = 0, q = 0, k = 0;
   double s = 0;
 };
-// The plain interpreter: the reference for everything that evaluates faster. The graph has at least one node.
+// What a capture is bound to. An index outside [0, extent) is clamped.
+struct Table {
+  const void* data = nullptr;
+  DType dtype = DType::none;
+  std::array<std::int64_t, Capture::max_rank> extent{}, stride{};  // stride: elements
+};
+// The plain interpreter: the reference for everything that evaluates faster. The graph has at least one node; `tables`
+// are bound to its captures, in order.
 struct Value;  // arithmetic.hpp
-Value evaluate(const Graph& graph, const Point& point);
+Value evaluate(const Graph& graph, const Point& point, std::span<const Table> tables = {});
 // The graph of a mask; no nodes: true.
-bool evaluate_mask(const Graph& graph, const Point& point);
+bool evaluate_mask(const Graph& graph, const Point& point, std::span<const Table> tables = {});
 
 // Reads any expression, of any type; parse_mask() is for masks. Throws Error(parse) that points at the offending part.
 Graph parse(std::string_view text);

@@ -46,6 +46,7 @@ constexpr OpInfo table[] = {
     {Op::erf, "erf", 1, 0},
     {Op::pow, "pow", 2, 0},
     {Op::to_real, "real", 1, 0},
+    {Op::load, "load", 0, 0},  // as many arguments as the captured tensor has axes
 };
 static_assert(std::size(table) == op_count);
 constexpr bool in_order() {
@@ -92,6 +93,7 @@ Type result_type(Op op, const Type* argument) {
   switch (op) {
     case Op::constant:
     case Op::param:
+    case Op::load:
       break;  // their nodes say it themselves
     case Op::batch:
     case Op::head:
