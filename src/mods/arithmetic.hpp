@@ -116,6 +116,7 @@ inline Value compute(Op op, Type type, const Value& a, const Value& b, const Val
       return real(std::pow(a.r, b.r));
     case Op::to_real:
       return real(static_cast<double>(a.i));
+    case Op::load:
     case Op::constant:
     case Op::param:
     case Op::batch:
