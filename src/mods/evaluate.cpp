@@ -1,4 +1,5 @@
 // The plain interpreter: the reference for everything that evaluates faster.
+#include <algorithm>
 #include <bit>
 #include <vector>
 
@@ -12,7 +13,14 @@ Value read(Type type, std::int64_t bits) {
   return type == Type::real ? Value{0, std::bit_cast<double>(bits)} : Value{bits, 0};
 }
 
-Value evaluate_into(const Graph& graph, const Point& at, Value* value) {
+Value load(const Graph& graph, const Node& node, std::span<const Table> tables, const Value* value) {
+  if (node.slot >= tables.size()) return {0, 0};
+  std::int64_t index[Capture::max_rank];
+  for (std::size_t i = 0; i < node.arg_count; ++i) index[i] = value[node.arg[i]].i;
+  return element(tables[node.slot], graph.captures[node.slot].rank, index);
+}
+
+Value evaluate_into(const Graph& graph, const Point& at, std::span<const Table> tables, Value* value) {
   const Node* nodes = graph.nodes.data();
   const std::size_t count = graph.nodes.size();
   for (std::size_t i = 0; i < count; ++i) {
@@ -39,6 +47,9 @@ Value evaluate_into(const Graph& graph, const Point& at, Value* value) {
       case Op::score:
         value[i] = {0, at.s};
         break;
+      case Op::load:
+        value[i] = load(graph, node, tables, value);
+        break;
       default:  // arguments that are not there are 0: node 0, which has a value
         value[i] = compute(node.op, nodes[node.arg[node.op == Op::select ? 1 : 0]].type, value[node.arg[0]],
                            value[node.arg[1]], value[node.arg[2]]);
@@ -49,15 +60,45 @@ Value evaluate_into(const Graph& graph, const Point& at, Value* value) {
 
 }  // namespace
 
-Value evaluate(const Graph& graph, const Point& point, std::span<const Table>) {
+Value element(const Table& table, int rank, const std::int64_t* index) {
+  std::int64_t at = 0;
+  bool empty = table.data == nullptr;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rank); ++i) {
+    empty = empty || table.extent[i] <= 0;
+    at += std::clamp(index[i], std::int64_t{0}, std::max(table.extent[i] - 1, std::int64_t{0})) * table.stride[i];
+  }
+  if (empty) return {0, 0};
+  const auto of = [&](auto like) { return static_cast<const decltype(like)*>(table.data)[at]; };
+  switch (table.dtype) {
+    case DType::f32:
+      return {0, of(float{})};
+    case DType::bf16:
+      return {0, static_cast<float>(of(BFloat16{}))};
+    case DType::f16:
+      return {0, static_cast<float>(of(Float16{}))};
+    case DType::i32:
+      return {of(std::int32_t{}), 0};
+    case DType::i64:
+      return {of(std::int64_t{}), 0};
+    case DType::u8:
+      return {of(std::uint8_t{}), 0};
+    case DType::b8:  // a byte, so that one that is no bool is true and not undefined
+      return {of(std::uint8_t{}) != 0, 0};
+    case DType::none:
+      break;
+  }
+  return {0, 0};
+}
+
+Value evaluate(const Graph& graph, const Point& point, std::span<const Table> tables) {
   constexpr std::size_t few = 64;
   if (graph.nodes.size() <= few) {
     Value values[few];
-    return evaluate_into(graph, point, values);
+    return evaluate_into(graph, point, tables, values);
   }
   thread_local std::vector<Value> values;
   values.resize(graph.nodes.size());
-  return evaluate_into(graph, point, values.data());
+  return evaluate_into(graph, point, tables, values.data());
 }
 
 bool evaluate_mask(const Graph& graph, const Point& point, std::span<const Table> tables) {

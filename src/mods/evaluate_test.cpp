@@ -46,7 +46,7 @@ TEST(Evaluate, AgreesWithAnIndependentEvaluation) {
       } catch (const Error&) {
         continue;  // beyond the limits of a text: graph_test.cpp
       }
-      const mods::Value got = graph.nodes.empty() ? mods::Value{1, 0} : mods::evaluate(graph, at);
+      const mods::Value got = graph.nodes.empty() ? mods::Value{1, 0} : mods::evaluate(graph, at, tests::tables(graph));
       if (program[i].type == Type::real) RC_ASSERT(same(got.r, expected[i].r));
       else RC_ASSERT(got.i == expected[i].i);
       ++steps, ++seen[static_cast<std::size_t>(program[i].op)];
@@ -119,6 +119,51 @@ TEST(Evaluate, RealsOfSpecialValues) {
   EXPECT_EQ(at(b.apply(Op::sigmoid, s), -800), 0);
   EXPECT_EQ(at(b.apply(Op::rsqrt, s), 0), infinity);
   EXPECT_EQ(at(b.apply(Op::div, s, b.constant(0.0)), 1), infinity);
+}
+
+// The value at (q, k) of tensor[q][k], or of tensor[q].
+mods::Value read(const mods::Table& table, Type type, int rank, std::int64_t q, std::int64_t k = 0) {
+  Builder b;
+  const std::uint16_t index[] = {b.leaf(Op::query), b.leaf(Op::key)};
+  const Graph graph =
+      b.finish(b.load(b.capture("tensor", type, rank), std::span(index).first(static_cast<std::size_t>(rank))));
+  return mods::evaluate(graph, {.q = q, .k = k}, {&table, 1});
+}
+
+TEST(Evaluate, ReadsCapturedTensorsOfEveryType) {
+  const float reals[] = {1.5f, -0.25f, std::numeric_limits<float>::infinity()};
+  const BFloat16 brains[] = {BFloat16(3.0f), BFloat16(-2.5f)};
+  const Float16 halves[] = {Float16(0.5f), Float16(-7.0f)};
+  const std::int32_t ints[] = {-5, std::numeric_limits<std::int32_t>::max()};
+  const std::int64_t longs[] = {least, most};
+  const std::uint8_t bytes[] = {0, 255, 1};
+  EXPECT_EQ(read({reals, f32, {3}, {1}}, Type::real, 1, 0).r, 1.5);
+  EXPECT_EQ(read({reals, f32, {3}, {1}}, Type::real, 1, 2).r, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(read({brains, bf16, {2}, {1}}, Type::real, 1, 1).r, -2.5);
+  EXPECT_EQ(read({halves, f16, {2}, {1}}, Type::real, 1, 1).r, -7);
+  EXPECT_EQ(read({ints, i32, {2}, {1}}, Type::integer, 1, 0).i, -5);
+  EXPECT_EQ(read({ints, i32, {2}, {1}}, Type::integer, 1, 1).i, std::numeric_limits<std::int32_t>::max());
+  EXPECT_EQ(read({longs, i64, {2}, {1}}, Type::integer, 1, 0).i, least);
+  EXPECT_EQ(read({bytes, u8, {3}, {1}}, Type::integer, 1, 1).i, 255);
+  EXPECT_EQ(read({bytes, b8, {3}, {1}}, Type::boolean, 1, 0).i, 0);
+  EXPECT_EQ(read({bytes, b8, {3}, {1}}, Type::boolean, 1, 1).i, 1) << "any byte but 0 is true";
+}
+
+TEST(Evaluate, ClampsAnIndexOutsideOfATensor) {
+  const std::int32_t grid[] = {0, 1, 2, 10, 11, 12};
+  const mods::Table rows{grid, i32, {2, 3}, {3, 1}}, columns{grid, i32, {3, 2}, {1, 3}};
+  EXPECT_EQ(read(rows, Type::integer, 2, 1, 2).i, 12);
+  EXPECT_EQ(read(columns, Type::integer, 2, 1, 1).i, 11);
+  EXPECT_EQ(read(rows, Type::integer, 2, 2, 1).i, 11);
+  EXPECT_EQ(read(rows, Type::integer, 2, most, most).i, 12);
+  EXPECT_EQ(read(rows, Type::integer, 2, -1, 3).i, 2);
+  EXPECT_EQ(read(rows, Type::integer, 2, least, least).i, 0);
+  // Nothing there: zeros.
+  EXPECT_EQ(read({grid, i32, {2, 0}, {3, 1}}, Type::integer, 2, 1, 1).i, 0);
+  EXPECT_EQ(read({nullptr, i32, {2, 3}, {3, 1}}, Type::integer, 2, 1, 1).i, 0);
+  Builder b;
+  const std::uint16_t index[] = {b.leaf(Op::query)};
+  EXPECT_FALSE(mods::evaluate_mask(b.finish(b.load(b.capture("seen", Type::boolean, 1), index)), {.q = 5}));
 }
 
 TEST(Evaluate, ManyNodesNeedNoMoreThanFew) {

@@ -30,8 +30,9 @@ std::int64_t bits_of(double value) {
 std::size_t hash_of(const Node& node) {
   std::uint64_t h = static_cast<std::uint64_t>(node.value) * 0x9e3779b97f4a7c15u;
   for (const std::uint64_t part : {std::uint64_t{node.arg[0]} | std::uint64_t{node.arg[1]} << 16 |
-                                       std::uint64_t{node.arg[2]} << 32 | std::uint64_t{node.slot} << 48,
-                                   static_cast<std::uint64_t>(node.op) | static_cast<std::uint64_t>(node.type) << 8})
+                                       std::uint64_t{node.arg[2]} << 32 | std::uint64_t{node.arg[3]} << 48,
+                                   static_cast<std::uint64_t>(node.op) | static_cast<std::uint64_t>(node.type) << 8 |
+                                       std::uint64_t{node.slot} << 16})
     h = (h ^ part) * 0xff51afd7ed558ccdu, h ^= h >> 32;
   return static_cast<std::size_t>(h);
 }
@@ -63,7 +64,7 @@ bool converts(Op op, const Type* argument) {
 
 }  // namespace
 
-void Builder::clear() { nodes_.clear(), params_.clear(), index_.clear(); }
+void Builder::clear() { nodes_.clear(), params_.clear(), captures_.clear(), index_.clear(); }
 
 std::uint16_t Builder::add(const Node& node) {
   const std::size_t count = nodes_.size();
@@ -168,7 +169,7 @@ std::optional<std::uint16_t> Builder::simplified(const Node& node) const {
   }
 }
 
-std::uint16_t Builder::import(const Graph& graph) {
+std::uint16_t Builder::import(const Graph& graph, std::optional<std::uint16_t> score) {
   if (graph.nodes.empty()) return constant(true);
   std::vector<std::uint16_t>& here = place_;
   here.clear();
@@ -177,8 +178,12 @@ std::uint16_t Builder::import(const Graph& graph) {
     const Param& p = graph.params[i];
     param_node[i] = p.type == Type::real ? param(std::bit_cast<double>(p.value)) : param(p.value);
   }
+  std::array<std::uint8_t, max_captures> slot;
+  for (std::size_t i = 0; i < graph.captures.size(); ++i) slot[i] = capture(graph.captures[i]);
   for (const Node& node : graph.nodes) {
-    if (node.op == Op::param) {
+    if (node.op == Op::score && score) {
+      here.push_back(*score);
+    } else if (node.op == Op::param) {
       here.push_back(param_node[node.slot]);
     } else if (node.op == Op::constant) {
       here.push_back(node.type == Type::boolean   ? constant(node.value != 0)
@@ -187,7 +192,8 @@ std::uint16_t Builder::import(const Graph& graph) {
     } else {
       std::array<std::uint16_t, 4> arg{};
       for (std::size_t i = 0; i < node.arg_count; ++i) arg[i] = here[node.arg[i]];
-      here.push_back(node.arg_count == 0 ? leaf(node.op) : apply(node.op, arg));
+      if (node.op == Op::load) here.push_back(load(slot[node.slot], {arg.data(), node.arg_count}));
+      else here.push_back(node.arg_count == 0 ? leaf(node.op) : apply(node.op, arg));
     }
   }
   return here.back();
@@ -208,8 +214,8 @@ void Builder::finish_into(Graph& graph, std::uint16_t root) {
   // The order in which the text names the nodes: arguments from left to right, then the operation. What is printed and
   // read back is then equal, whatever the order in which it was built.
   place_.assign(nodes_.size(), nowhere);
-  kept_.clear(), kept_params_.clear(), path_.clear(), extents_.clear();
-  constexpr int argument_bits = 2;  // path: a node, and how many of its arguments are done
+  kept_.clear(), kept_params_.clear(), kept_captures_.clear(), path_.clear(), extents_.clear();
+  constexpr int argument_bits = 3;  // path: a node, and how many of its arguments are done
   path_.push_back(std::uint32_t{root} << argument_bits);
   while (!path_.empty()) {
     const std::size_t at = path_.back() >> argument_bits, done = path_.back() & ((1u << argument_bits) - 1);
@@ -236,6 +242,12 @@ void Builder::finish_into(Graph& graph, std::uint16_t root) {
       kept_params_.push_back(params_[node.slot]);
       node.slot = static_cast<std::uint8_t>(kept_params_.size() - 1);
     }
+    if (node.op == Op::load) {
+      const Capture& read = captures_[node.slot];
+      const auto found = std::find(kept_captures_.begin(), kept_captures_.end(), read);
+      node.slot = static_cast<std::uint8_t>(found - kept_captures_.begin());
+      if (found == kept_captures_.end()) kept_captures_.push_back(read);
+    }
     place_[at] = static_cast<std::uint16_t>(kept_.size());
     kept_.push_back(node), extents_.push_back(extent);
   }
@@ -243,6 +255,7 @@ void Builder::finish_into(Graph& graph, std::uint16_t root) {
   if (result.op == Op::constant && result.type == Type::boolean && result.value) return;
   graph.nodes = decltype(graph.nodes)(kept_);
   graph.params = decltype(graph.params)(kept_params_);
+  graph.captures = decltype(graph.captures)(kept_captures_);
 }
 
 Builder& scratch_builder() {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -50,8 +51,17 @@ class Builder {
   std::uint16_t apply(Op op, std::uint16_t a);
   std::uint16_t apply(Op op, std::uint16_t a, std::uint16_t b);
   std::uint16_t apply(Op op, std::uint16_t a, std::uint16_t b, std::uint16_t c);
-  // Copies another (valid) graph in; its parameters get slots after those that are here. Returns its result.
-  std::uint16_t import(const Graph& graph);
+  // The slot of a captured tensor: one name is one tensor. Throws Error(invalid_mod) for a name that cannot be one, a
+  // rank outside [1, max_rank], and a name that is here with another type or rank.
+  std::uint8_t capture(std::string_view tensor, Type type, int rank);
+  std::uint8_t capture(const Capture& capture);
+  const Capture* find_capture(std::string_view tensor) const;  // nullptr: none of this name
+  std::span<const Capture> captures() const { return captures_; }
+  // An element of it: as many integers as it has axes.
+  std::uint16_t load(std::uint8_t slot, std::span<const std::uint16_t> index);
+  // Copies another (valid) graph in; its parameters get slots after those that are here, its captures those of the same
+  // name. Where it names the score, `score` stands (left out: the score itself). Returns its result.
+  std::uint16_t import(const Graph& graph, std::optional<std::uint16_t> score = {});
 
   Type type(std::uint16_t node) const { return nodes_[node].type; }
   // The graph whose result is `root`: unused nodes dropped, canonical order. A constant-true boolean: no nodes.
@@ -60,7 +70,7 @@ class Builder {
   Mask finish_mask(std::uint16_t root);  // root: a boolean without the score
   void clear();
 
-  static constexpr std::size_t max_nodes = 4096, max_params = 255;
+  static constexpr std::size_t max_nodes = 4096, max_params = 255, max_captures = 32;
 
  private:
   void finish_into(Graph& graph, std::uint16_t root);
@@ -72,10 +82,12 @@ class Builder {
 
   std::vector<Node> nodes_;
   std::vector<Param> params_;
+  std::vector<Capture> captures_;
   std::vector<std::uint16_t> index_;  // of many nodes: an open hash table, so that sharing stays linear
   // Scratch of import() and finish(), kept for its capacity.
   std::vector<Node> kept_;
   std::vector<Param> kept_params_;
+  std::vector<Capture> kept_captures_;
   std::vector<std::uint16_t> place_;
   std::vector<std::uint32_t> path_;
   struct Extent {
@@ -92,7 +104,7 @@ struct Point {
   std::int64_t b = 0, h = 0, q = 0, k = 0;
   double s = 0;
 };
-// What a capture is bound to. An index outside [0, extent) is clamped.
+// What a capture is bound to. An index outside [0, extent) is clamped. Without data, or without elements: all zeros.
 struct Table {
   const void* data = nullptr;
   DType dtype = DType::none;
@@ -101,6 +113,7 @@ struct Table {
 // The plain interpreter: the reference for everything that evaluates faster. The graph has at least one node; `tables`
 // are bound to its captures, in order.
 struct Value;  // arithmetic.hpp
+Value element(const Table& table, int rank, const std::int64_t* index);
 Value evaluate(const Graph& graph, const Point& point, std::span<const Table> tables = {});
 // The graph of a mask; no nodes: true.
 bool evaluate_mask(const Graph& graph, const Point& point, std::span<const Table> tables = {});
@@ -112,6 +125,15 @@ Graph parse(std::string_view text);
 // the builder and the verifier share. Throws Error(invalid_mod) naming the operation and the types.
 Type result_type(Op op, const Type* argument);
 std::string_view name(Type type);  // "a boolean", "an integer", "a real"
+
+// Whether a word of the text form has a meaning that a captured tensor cannot take over.
+bool is_reserved(std::string_view word);
+// Throws Error(invalid_mod) for a name that cannot be one and a rank outside [1, max_rank].
+Capture make_capture(std::string_view name, Type type, int rank);
+std::string_view name(const Capture& capture);
+std::string_view suffix(Type type);  // in the text form, after the name of a captured tensor: "", ":int", ":bool"
+std::string shown(const Capture& capture);                              // "ids:int[.]"
+void check_index(const Capture& capture, std::size_t axis, Type type);  // throws Error(invalid_mod) unless an integer
 
 // Structural check of a graph that came from outside: throws Error(invalid_mod). Allocates nothing for a valid one.
 void verify(const Graph& graph);

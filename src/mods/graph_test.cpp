@@ -41,6 +41,9 @@ TEST(Table, NamesEveryOperationOnce) {
     const mods::OpInfo& op = mods::info(static_cast<Op>(i));
     EXPECT_EQ(static_cast<std::size_t>(op.op), i);
     EXPECT_EQ(mods::find_call(op.name) == &op, op.arity > 0 && op.precedence == 0) << op.name;
+    EXPECT_EQ(mods::is_reserved(op.name),
+              op.op == Op::param || (op.op >= Op::batch && op.op <= Op::score) || mods::find_call(op.name) == &op)
+        << op.name;
     for (std::size_t j = 0; j < i; ++j) {
       const mods::OpInfo& other = mods::info(static_cast<Op>(j));
       EXPECT_FALSE(op.name == other.name && op.arity == other.arity) << op.name;
@@ -185,6 +188,98 @@ TEST(Builder, ImportingAndFinishingChangesNothing) {
   });
 }
 
+std::uint16_t load_at(Builder& b, const char* name, Type type, const std::vector<std::uint16_t>& index) {
+  return b.load(b.capture(name, type, static_cast<int>(index.size())), index);
+}
+
+TEST(Captures, OneNameIsOneTensor) {
+  Builder b;
+  const auto q = b.leaf(Op::query), k = b.leaf(Op::key), h = b.leaf(Op::head);
+  EXPECT_EQ(b.capture("ids", Type::integer, 1), b.capture("ids", Type::integer, 1));
+  EXPECT_NE(b.capture("ids", Type::integer, 1), b.capture("other", Type::integer, 1));
+  EXPECT_EQ(load_at(b, "ids", Type::integer, {q}), load_at(b, "ids", Type::integer, {q}));
+  EXPECT_NE(load_at(b, "ids", Type::integer, {q}), load_at(b, "ids", Type::integer, {k}));
+  EXPECT_NE(load_at(b, "ids", Type::integer, {q}), load_at(b, "other", Type::integer, {q}));
+  const auto four = [&](std::uint16_t last) { return load_at(b, "four", Type::real, {q, k, h, last}); };
+  EXPECT_NE(four(q), four(k)) << "the last index is part of a node";
+  EXPECT_NE(hash(b.finish(four(q))), hash(b.finish(four(k))));
+  EXPECT_NE(hash(b.finish(load_at(b, "ids", Type::integer, {q}))),
+            hash(b.finish(load_at(b, "other", Type::integer, {q}))));
+}
+
+TEST(Captures, StandInTheOrderOfTheText) {
+  Builder one, other;
+  one.capture("unused", Type::real, 2);
+  const auto last = load_at(one, "late", Type::integer, {one.leaf(Op::key)});
+  const auto first = load_at(one, "early", Type::integer, {one.leaf(Op::query)});
+  const Graph graph = one.finish(one.apply(Op::eq, first, last));
+  ASSERT_EQ(graph.captures.size(), 2u);
+  EXPECT_EQ(mods::name(graph.captures[0]), "early");
+  EXPECT_EQ(mods::name(graph.captures[1]), "late");
+  EXPECT_EQ(text(graph), "(early:int[q] == late:int[k])");
+  // Among captures that are here under other slots, and beside the same graph.
+  other.capture("late", Type::integer, 1);
+  const auto copy = other.import(graph);
+  EXPECT_EQ(other.finish(copy), graph);
+  EXPECT_EQ(other.import(graph), copy);
+}
+
+TEST(Captures, AnImportPutsAnotherScoreInItsPlace) {
+  Builder b;
+  const Graph outer = mods::parse("tanh(s) + slope[h] * s");
+  const Graph whole = b.finish(b.import(outer, b.import(mods::parse("s * real(k) + slope[b]"))));
+  EXPECT_EQ(text(whole), "(tanh(((s * real(k)) + slope[b])) + (slope[h] * ((s * real(k)) + slope[b])))");
+  EXPECT_EQ(whole.captures.size(), 1u);
+}
+
+TEST(Captures, AreRefusedWithBothSides) {
+  struct Case {
+    const char* what;
+    std::function<void(Builder&)> build;
+    std::vector<std::string> says;
+  };
+  const auto q = [](Builder& b) { return b.leaf(Op::query); };
+  const Case cases[] = {
+      {"two types",
+       [&](Builder& b) { b.capture("ids", Type::integer, 1), b.capture("ids", Type::real, 1); },
+       {"'ids'", "ids:int[.] and", "as ids[.]"}},
+      {"two ranks",
+       [&](Builder& b) { b.capture("seen", Type::boolean, 1), b.capture("seen", Type::boolean, 2); },
+       {"'seen'", "seen:bool[.] and", "seen:bool[.][.]"}},
+      {"imported with another rank",
+       [&](Builder& b) { b.import(mods::parse("slope[h]")), b.import(mods::parse("slope[b][h]")); },
+       {"'slope'", "slope[.] and", "slope[.][.]"}},
+      {"too few indices",
+       [&](Builder& b) { b.load(b.capture("t", Type::real, 2), std::vector{q(b)}); },
+       {"t[.][.]", "2 indices, not 1"}},
+      {"a real index",
+       [&](Builder& b) {
+         load_at(b, "t", Type::real, {q(b), b.leaf(Op::score)});
+       },
+       {"index 1", "t[.][.]", "a real"}},
+      {"a boolean index",
+       [&](Builder& b) { load_at(b, "t", Type::real, {b.constant(true)}); },
+       {"index 0", "a boolean"}},
+      {"no axes", [&](Builder& b) { b.capture("t", Type::real, 0); }, {"'t'", "0 axes", "1 to 4"}},
+      {"five axes", [&](Builder& b) { b.capture("t", Type::real, 5); }, {"5 axes", "1 to 4"}},
+      {"no name", [&](Builder& b) { b.capture("", Type::real, 1); }, {"''", "1 to 23"}},
+      {"a long name", [&](Builder& b) { b.capture("abcdefghijklmnopqrstuvwx", Type::real, 1); }, {"1 to 23"}},
+      {"a digit first", [&](Builder& b) { b.capture("1st", Type::real, 1); }, {"'1st'", "begins with no digit"}},
+      {"a dash", [&](Builder& b) { b.capture("a-b", Type::real, 1); }, {"'a-b'"}},
+      {"a coordinate", [&](Builder& b) { b.capture("kv_idx", Type::real, 1); }, {"'kv_idx'", "meaning of its own"}},
+      {"a function", [&](Builder& b) { b.capture("where", Type::real, 1); }, {"'where'", "meaning of its own"}},
+  };
+  for (const Case& c : cases) {
+    const std::string said = refusal(c.build);
+    for (const std::string& part : c.says) EXPECT_TRUE(contains(said, part)) << c.what << ": " << said;
+  }
+  EXPECT_EQ(refusal([](Builder& b) { b.capture("abcdefghijklmnopqrstuvw", Type::real, 4); }), "");
+  const std::string many = refusal([](Builder& b) {
+    for (std::size_t i = 0; i <= Builder::max_captures; ++i) b.capture("t" + std::to_string(i), Type::real, 1);
+  });
+  EXPECT_TRUE(contains(many, "more than 32")) << many;
+}
+
 TEST(Builder, HasLimits) {
   const auto nested = [](Builder& b, int depth) {
     auto node = b.leaf(Op::key);
@@ -223,10 +318,18 @@ struct Raw {
                              {Op::add, Type::integer, 0, 2, {1, 2}, 0},
                              {Op::le, Type::boolean, 0, 2, {0, 3}, 0}};
   std::vector<Param> params = {{Type::integer, 3}};
+  std::vector<Capture> captures;
   Graph graph() const {
     Graph g;
     g.nodes = decltype(g.nodes)(nodes), g.params = decltype(g.params)(params);
+    g.captures = decltype(g.captures)(captures);
     return g;
+  }
+  // ... & seen:bool[k][q]
+  void read() {
+    captures = {mods::make_capture("seen", Type::boolean, 2)};
+    nodes.push_back({Op::load, Type::boolean, 0, 2, {0, 1}, 0});
+    nodes.push_back({Op::logical_and, Type::boolean, 0, 2, {4, 5}, 0});
   }
 };
 
@@ -264,6 +367,17 @@ TEST(Verify, AcceptsAGoodGraphAndNamesWhatIsWrongInABadOne) {
          r.nodes.push_back({Op::lt, Type::boolean, 0, 2, {5, 5}, 0});
        },
        "not the score s"},
+      {"no such capture", [](Raw& r) { r.read(), r.nodes[5].slot = 1; }, "captured tensor 1, the graph has 1"},
+      {"too few indices", [](Raw& r) { r.read(), r.nodes[5].arg_count = 1; }, "1 arguments, seen:bool[.][.] takes 2"},
+      {"a boolean index", [](Raw& r) { r.read(), r.nodes[5].arg[1] = 4; }, "index 1 of the captured tensor seen"},
+      {"a load of another type", [](Raw& r) { r.read(), r.nodes[5].type = Type::integer; }, "'load' gives a boolean"},
+      {"a name with a tail", [](Raw& r) { r.read(), r.captures[0].name[20] = 'x'; }, "filled up with zeros"},
+      {"a name without an end", [](Raw& r) { r.read(), r.captures[0].name.fill('x'); }, "1 to 23 letters"},
+      {"a rank of 9", [](Raw& r) { r.read(), r.captures[0].rank = 9; }, "9 axes"},
+      {"a type of 9", [](Raw& r) { r.read(), r.captures[0].type = static_cast<Type>(9); }, "neither booleans"},
+      {"a name twice", [](Raw& r) { r.read(), r.captures.push_back(r.captures[0]); },
+       "0 and 1 of the graph have one name"},
+      {"too many captures", [](Raw& r) { r.read(), r.captures.resize(33, r.captures[0]); }, "at most 32"},
       {"too many nodes", [](Raw& r) { r.nodes.insert(r.nodes.begin(), 5000, r.nodes[0]); }, "at most 4096 and 255"},
       {"too many parameters", [](Raw& r) { r.params.resize(300); }, "at most 4096 and 255"},
   };
@@ -283,10 +397,16 @@ TEST(Verify, AcceptsAGoodGraphAndNamesWhatIsWrongInABadOne) {
 TEST(Verify, RandomDamageIsRefusedOrHarmless) {
   tests::check_property("damage", 5000, [](Choices& choices) {
     Raw raw;
+    if (choices.pick(2)) raw.read();
     const std::uint32_t rounds = 1 + choices.pick(4);
     for (std::uint32_t i = 0; i < rounds; ++i) {
       Node& node = raw.nodes[choices.pick(raw.nodes.size())];
-      switch (choices.pick(7)) {
+      switch (choices.pick(8)) {
+        case 6:
+          if (raw.captures.empty()) break;
+          if (choices.pick(2)) raw.captures[0].rank = static_cast<std::uint8_t>(choices.pick(6));
+          else raw.captures[0].name[choices.pick(24)] = "\0b$x"[choices.pick(4)];
+          break;
         case 0:
           node.op = static_cast<Op>(choices.pick(mods::op_count + 3));
           break;
@@ -300,7 +420,7 @@ TEST(Verify, RandomDamageIsRefusedOrHarmless) {
           node.arg_count = static_cast<std::uint8_t>(choices.pick(5));
           break;
         case 4:
-          node.arg[choices.pick(3)] = static_cast<std::uint16_t>(choices.pick(7));
+          node.arg[choices.pick(4)] = static_cast<std::uint16_t>(choices.pick(7));
           break;
         case 5:
           node.value = choices.pick(3);
@@ -327,6 +447,7 @@ TEST(Verify, PutsAHandMadeGraphInOrder) {
   raw.nodes[3].arg = {0, 2, 77}, raw.nodes[4].arg = {1, 3, 5000};  // what is no argument does not matter
   EXPECT_EQ(Mask(raw.graph()), Mask(Raw().graph()));
   EXPECT_FALSE(raw.graph() == Raw().graph());
+  EXPECT_EQ(text((raw = Raw(), raw.read(), Mask(raw.graph()).graph())), "((k <= (q + param(3))) & seen:bool[k][q])");
 }
 
 }  // namespace

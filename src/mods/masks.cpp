@@ -68,10 +68,14 @@ std::uint64_t hash(const Graph& graph) {
     mix(static_cast<std::uint64_t>(n.op) | static_cast<std::uint64_t>(n.type) << 8 |
         static_cast<std::uint64_t>(n.slot) << 16 | static_cast<std::uint64_t>(n.arg_count) << 24);
     mix(static_cast<std::uint64_t>(n.arg[0]) | static_cast<std::uint64_t>(n.arg[1]) << 16 |
-        static_cast<std::uint64_t>(n.arg[2]) << 32);
+        static_cast<std::uint64_t>(n.arg[2]) << 32 | static_cast<std::uint64_t>(n.arg[3]) << 48);
     mix(static_cast<std::uint64_t>(n.value));
   }
   for (const Param& p : graph.params) mix(static_cast<std::uint64_t>(p.type)), mix(static_cast<std::uint64_t>(p.value));
+  for (const Capture& c : graph.captures) {
+    mix(static_cast<std::uint64_t>(c.type) | std::uint64_t{c.rank} << 8);
+    for (const char letter : c.name) mix(static_cast<unsigned char>(letter));
+  }
   return h;
 }
 

@@ -171,6 +171,10 @@ class Parser {
     if (at_number()) return literal(begin);
     if (is_letter(peek())) {
       const std::string_view name = word();
+      const std::size_t end = at_;
+      skip_space();
+      if (peek() == '[' || peek() == ':') return element(name, begin);
+      at_ = end;
       const mods::OpInfo* op = mods::find_call(name);
       return op ? call(*op, {begin, at_}) : named(name, begin);
     }
@@ -230,6 +234,41 @@ class Parser {
            "$n repeats the n-th param() of the text, counted from 0; before here there are " +
                std::to_string(builder_.param_count()));
     return {builder_.same_param(slot), {begin, at_}};
+  }
+
+  // An element of a captured tensor: `slope[h]`, `ids:int[q]`, `table[h][k - q]`. Without its type: what it is
+  // elsewhere before here, or real.
+  Value element(std::string_view name, std::size_t begin) {
+    const Nesting nesting(*this);
+    const Part part{begin, begin + name.size()};
+    Type type = Type::real;
+    if (const Capture* known = builder_.find_capture(name)) type = known->type;
+    if (take(":")) {
+      skip_space();
+      const std::size_t from = at_;
+      const std::string_view kind = word();
+      if (kind == "int") type = Type::integer;
+      else if (kind == "bool") type = Type::boolean;
+      else if (kind == "real") type = Type::real;
+      else stop({from, std::max(at_, from + 1)}, "a captured tensor holds int, bool or real");
+    }
+    std::array<Value, Capture::max_rank> index;
+    std::size_t rank = 0;
+    if (!take("[")) stop(rest(), "expected '[': a captured tensor is read at an index, as in slope[h]");
+    do {
+      if (rank == index.size())
+        stop({at_ - 1, at_}, "a captured tensor has at most " + std::to_string(index.size()) + " axes");
+      index[rank++] = binary(1);
+      expect("]");
+    } while (take("["));
+    const Part whole{begin, at_};
+    const Capture capture = guarded(part, [&] { return mods::make_capture(name, type, static_cast<int>(rank)); });
+    std::array<std::uint16_t, Capture::max_rank> node{};
+    for (std::size_t i = 0; i < rank; ++i) {
+      guarded(index[i].part, [&] { mods::check_index(capture, i, builder_.type(index[i].node)); });
+      node[i] = index[i].node;
+    }
+    return {guarded(whole, [&] { return builder_.load(builder_.capture(capture), {node.data(), rank}); }), whole};
   }
 
   Value named(std::string_view name, std::size_t begin) {

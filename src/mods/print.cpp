@@ -1,4 +1,5 @@
 // The text form: fully parenthesised, and read back by parse.cpp to the equal graph.
+#include <algorithm>
 #include <bit>
 #include <bitset>
 #include <charconv>
@@ -52,6 +53,15 @@ class Writer {
       out_ += number(node.type, node.value);
     } else if (node.op == Op::param) {
       write_param(node.slot);
+    } else if (node.op == Op::load) {
+      if (node.slot < graph_.captures.size()) {
+        const Capture& read = graph_.captures[node.slot];
+        out_.append(mods::name(read)).append(mods::suffix(read.type));
+      } else {
+        out_ += "?";
+      }
+      for (std::size_t a = 0; a < std::min<std::size_t>(node.arg_count, node.arg.size()); ++a)
+        out_ += '[', argument(a), out_ += ']';
     } else if (op.arity == 0) {
       out_ += op.name;
     } else if (op.precedence > 0) {

@@ -1,6 +1,7 @@
 // The text form: what is printed is read back to the equal graph; what cannot be read is pointed at.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <sstream>
@@ -39,7 +40,8 @@ TEST(Text, WhatIsPrintedIsReadBackToTheEqualGraph) {
     const Graph back = mods::parse(text(graph));
     if (!(back == graph)) RC_FAIL(text(graph) + "\n became \n" + text(back));
     RC_ASSERT(hash(back) == hash(graph));
-    if (program.back().type == Type::boolean && text(graph).find('s') == std::string::npos)
+    if (program.back().type == Type::boolean &&
+        std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.op == Op::score; }))
       RC_ASSERT(parse_mask(text(graph)).graph() == graph);
     ++read;
   });
@@ -68,6 +70,11 @@ TEST(Text, LooksLikeThis) {
   EXPECT_EQ(text(mods::parse("s + 0.5 * real(k - q) / 2 ")), "(s + ((0.5 * real((k - q))) / 2.0))");
   EXPECT_EQ(text(mods::parse("1e20 - -3")), "1e+20");
   EXPECT_EQ(text(mods::parse("-param(-2.5)")), "(-param(-2.5))");
+  EXPECT_EQ(text(mods::parse("slope [ h ]*s")), "(slope[h] * s)");
+  EXPECT_EQ(text(mods::parse("table[h][k-q+512]")), "table[h][((k - q) + 512)]");
+  EXPECT_EQ(text(mods::parse("ids : int [q] == ids[k]")), "(ids:int[q] == ids:int[k])");
+  EXPECT_EQ(text(mods::parse("seen:bool[ids:int[k]][0] & mine:real[q] > 0")),
+            "(seen:bool[ids:int[k]][0] & (mine[q] > 0.0))");
   EXPECT_EQ(text(mods::parse("where(b==h,tanh(s),-inf)")), "where((b == h), tanh(s), -inf)");
 }
 
@@ -162,6 +169,20 @@ TEST(Text, ErrorsPointAtTheOffendingPart) {
       {"k < $0", 4, 2, "there are 0"},
       {"param(1) < k & $1 < k", 15, 2, "there are 1"},
       {"$ < k", 0, 1, "$n repeats"},
+      {"slope[h] + s < 1", 11, 1, "not the score s"},
+      {"slope[q / 2.0] < 1", 6, 7, "index 0 of the captured tensor slope[.] is a real"},
+      {"t[q][k < q] < 1", 5, 5, "index 1 of the captured tensor t[.][.] is a boolean"},
+      {"ids[q] == ids:int[k]", 10, 10, "'ids' is used both as ids[.] and as ids:int[.]"},
+      {"t[q] < t[q][k]", 7, 7, "'t' is used both"},
+      {"t[q][q][q][q][q] < 1", 13, 1, "at most 4 axes"},
+      {"k[q] < 1", 0, 1, "'k': the word"},
+      {"min[q] < 1", 0, 3, "'min'"},
+      {"ids:long[q] < 1", 4, 4, "int, bool or real"},
+      {"ids:int < 1", 8, 1, "expected '['"},
+      {"ids[q < 1", 9, 1, "expected ']'"},
+      {"ids[] < 1", 4, 1, "expected a number"},
+      {"k < slope", 4, 5, "there is no 'slope'"},
+      {"name_of_more_than_23_bytes[q] < 1", 0, 26, "1 to 23 letters"},
       {"k < \x01", 4, 1, "expected a number"},
   };
   for (const Case& c : cases) {
@@ -251,10 +272,10 @@ TEST(Text, TheDeepestExpressionIsPrintedAndReadBack) {
 
 TEST(Text, RandomTextIsReadOrRefused) {
   static constexpr const char* tokens[] = {
-      "k",   "q", "b",   "h",  "s",     "1",      "2.5", "1e3",     "-",    "+",   "*",      "/",
-      "//",  "%", "<",   "<=", "==",    "!=",     "&",   "&&",      "|",    "||",  "!",      "~",
-      "(",   ")", ",",   "$0", "$",     "=",      " ",   "causal",  "full", "inf", "window", "param",
-      "min", ".", "exp", "e",  "where", "param(", "nan", "window(", "\xff"};
+      "k", "q",  "b",  "h",     "s",  "1",      "2.5",    "1e3", "-",       "+",     "*",   "/", "//",
+      "%", "<",  "<=", "==",    "!=", "&",      "&&",     "|",   "||",      "!",     "~",   "(", ")",
+      ",", "$0", "$",  "=",     " ",  "causal", "full",   "inf", "window",  "param", "min", ".", "exp",
+      "[", "]",  "t[", ":int[", "e",  "where",  "param(", "nan", "window(", "\xff"};
   int good = 0;
   tests::check_property("random text", 20000, [&](Choices& choices) {
     std::string given;

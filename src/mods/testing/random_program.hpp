@@ -1,9 +1,11 @@
 // For tests only. Random programs over the whole table of operations, with their own meaning: what graphs, their text
 // and the interpreter are compared with. Shares no arithmetic with src/mods.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -18,7 +20,8 @@ struct Step {
   Type type{};         // of the result
   std::int64_t i = 0;  // of a constant or a parameter
   double r = 0;
-  std::vector<int> arg;  // earlier steps
+  std::vector<int> arg;    // earlier steps
+  std::size_t tensor = 0;  // of a load: its place in tensors()
 };
 using Program = std::vector<Step>;
 
@@ -54,6 +57,65 @@ inline Step random_constant(Choices& choices, Op op, Type type) {
   if (type == Type::integer) step.i = choices.of(integers);
   if (type == Type::real) step.r = choices.of(reals);
   return step;
+}
+
+// The captured tensors of random programs: of every type, and from 1 to 4 axes, bound to tensors whose strides are not
+// dense and whose elements follow from their indices.
+struct Captured {
+  const char* name;
+  DType dtype;
+  std::array<std::int64_t, 4> extent;  // 0: no such axis
+  Type type() const { return dtype == b8 ? Type::boolean : dtype < i32 ? Type::real : Type::integer; }
+  std::size_t rank() const { return static_cast<std::size_t>(4 - std::count(extent.begin(), extent.end(), 0)); }
+  // What stands at an index, exact in every type: before clamping.
+  double at(std::array<std::int64_t, 4> index) const {
+    for (std::size_t i = 0; i < rank(); ++i) index[i] = std::clamp<std::int64_t>(index[i], 0, extent[i] - 1);
+    const int mixed = static_cast<int>((7 * index[0] + 3 * index[1] + 5 * index[2] + 11 * index[3] + 4) % 16);
+    return dtype == b8 ? mixed % 3 == 0 : dtype == u8 ? mixed : dtype < i32 ? 0.25 * (mixed - 8) : mixed - 5;
+  }
+};
+inline const std::vector<Captured>& tensors() {
+  static const std::vector<Captured> all = {{"slope", f32, {5, 0, 0, 0}}, {"table", bf16, {3, 7, 0, 0}},
+                                            {"_3", f16, {2, 3, 4, 0}},    {"ids", i32, {9, 0, 0, 0}},
+                                            {"len", i64, {2, 2, 3, 4}},   {"kind", u8, {4, 1, 0, 0}},
+                                            {"seen", b8, {3, 6, 0, 0}}};
+  return all;
+}
+// The tensors that a graph names, in its order.
+inline std::vector<mods::Table> tables(const Graph& graph) {
+  static const std::vector<std::vector<std::byte>> bytes = [] {
+    std::vector<std::vector<std::byte>> filled;
+    for (const Captured& c : tensors()) {
+      filled.emplace_back(std::size_t{8192}, std::byte{0xff});
+      std::array<std::int64_t, 4> n = c.extent, i{};
+      for (std::int64_t& extent : n) extent = std::max<std::int64_t>(extent, 1);
+      for (i[0] = 0; i[0] < n[0]; ++i[0])
+        for (i[1] = 0; i[1] < n[1]; ++i[1])
+          for (i[2] = 0; i[2] < n[2]; ++i[2])
+            for (i[3] = 0; i[3] < n[3]; ++i[3]) {
+              const double x = c.at(i);
+              const auto put = [&](auto value) {
+                const std::int64_t place = i[0] + 9 * i[1] + 63 * i[2] + 251 * i[3];
+                std::memcpy(filled.back().data() + static_cast<std::size_t>(place) * sizeof value, &value,
+                            sizeof value);
+              };
+              if (c.dtype == f32) put(static_cast<float>(x));
+              if (c.dtype == bf16) put(BFloat16(static_cast<float>(x)));
+              if (c.dtype == f16) put(Float16(static_cast<float>(x)));
+              if (c.dtype == i32) put(static_cast<std::int32_t>(x));
+              if (c.dtype == i64) put(static_cast<std::int64_t>(x));
+              if (c.dtype == u8) put(static_cast<std::uint8_t>(x));
+              if (c.dtype == b8) put(static_cast<std::uint8_t>(x != 0 ? 5 : 0));  // any byte but 0 is true
+            }
+    }
+    return filled;
+  }();
+  std::vector<mods::Table> bound;
+  for (const Capture& capture : graph.captures)
+    for (std::size_t i = 0; i < tensors().size(); ++i)
+      if (tensors()[i].name == mods::name(capture))
+        bound.push_back({bytes[i].data(), tensors()[i].dtype, tensors()[i].extent, {1, 9, 63, 251}});
+  return bound;
 }
 
 // A well-typed program of at most `most` steps; the last is the result.
@@ -144,6 +206,11 @@ inline Program random_program(Choices& choices, std::size_t most = 40) {
       case Op::to_real:
         step.arg = {some(Type::integer)};
         break;
+      case Op::load:
+        step.tensor = choices.pick(tensors().size());
+        step.type = tensors()[step.tensor].type();
+        for (std::size_t i = 0; i < tensors()[step.tensor].rank(); ++i) step.arg.push_back(some(Type::integer));
+        break;
       default:  // exp .. erf
         step.arg = {some(number())};
         break;
@@ -163,7 +230,12 @@ inline std::vector<std::uint16_t> build(mods::Builder& builder, const Program& p
                      : s.type == Type::integer ? builder.constant(s.i)
                                                : builder.constant(s.r));
     else if (s.op == Op::param) node.push_back(s.type == Type::real ? builder.param(s.r) : builder.param(s.i));
-    else if (s.arg.empty()) node.push_back(builder.leaf(s.op));
+    else if (s.op == Op::load) {
+      std::vector<std::uint16_t> index;
+      for (const int i : s.arg) index.push_back(at(i));
+      const Captured& c = tensors()[s.tensor];
+      node.push_back(builder.load(builder.capture(c.name, c.type(), static_cast<int>(c.rank())), index));
+    } else if (s.arg.empty()) node.push_back(builder.leaf(s.op));
     else if (s.arg.size() == 1) node.push_back(builder.apply(s.op, at(s.arg[0])));
     else if (s.arg.size() == 2) node.push_back(builder.apply(s.op, at(s.arg[0]), at(s.arg[1])));
     else node.push_back(builder.apply(s.op, at(s.arg[0]), at(s.arg[1]), at(s.arg[2])));
@@ -321,6 +393,13 @@ inline std::vector<Meaning> meanings(const Program& program, const mods::Point& 
       case Op::to_real:
         m = real(static_cast<double>(static_cast<std::int64_t>(i(0))));
         break;
+      case Op::load: {
+        std::array<std::int64_t, 4> index{};
+        for (std::size_t a = 0; a < s.arg.size(); ++a) index[a] = static_cast<std::int64_t>(i(a));
+        const double element = tensors()[s.tensor].at(index);
+        m = s.type == Type::real ? real(element) : integer(static_cast<std::int64_t>(element));
+        break;
+      }
     }
     all.push_back(m);
   }
