@@ -27,6 +27,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -264,9 +265,15 @@ def main():
         kept = json.loads(store.read_text())
         results = kept["results"] if kept.get("fingerprint") == print_of else {}
 
+    saving = threading.Lock()
+
     def save():
+        with saving:
+            write()
+
+    def write():
         temporary = store.with_suffix(".new")
-        temporary.write_text(json.dumps({"fingerprint": print_of, "results": results}, indent=1))
+        temporary.write_text(json.dumps({"fingerprint": print_of, "results": dict(results)}, indent=1))
         temporary.replace(store)
 
     for worker in range(options.jobs):  # fresh copies: the sources may have changed
