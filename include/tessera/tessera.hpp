@@ -8,3 +8,4 @@
 #include "tessera/problem.hpp"
 #include "tessera/tensor.hpp"
 #include "tessera/tile_map.hpp"
+#include "tessera/trace.hpp"

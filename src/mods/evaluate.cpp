@@ -101,6 +101,10 @@ Value evaluate(const Graph& graph, const Point& point, std::span<const Table> ta
   return evaluate_into(graph, point, tables, values.data());
 }
 
+double evaluate_score(const Graph& graph, const Point& point, std::span<const Table> tables) {
+  return graph.nodes.empty() ? point.s : evaluate(graph, point, tables).r;
+}
+
 bool evaluate_mask(const Graph& graph, const Point& point, std::span<const Table> tables) {
   return graph.nodes.empty() || evaluate(graph, point, tables).i != 0;
 }

@@ -209,6 +209,12 @@ Mask Builder::finish_mask(std::uint16_t root) {
   finish_into(mask.graph_, root);
   return mask;
 }
+ScoreMod Builder::finish_score(std::uint16_t root) {
+  if (type(root) == Type::integer) root = apply(Op::to_real, root);
+  ScoreMod score;
+  if (nodes_[root].op != Op::score) finish_into(score.graph_, root);
+  return score;
+}
 
 void Builder::finish_into(Graph& graph, std::uint16_t root) {
   // The order in which the text names the nodes: arguments from left to right, then the operation. What is printed and

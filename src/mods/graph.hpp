@@ -65,9 +65,10 @@ class Builder {
 
   Type type(std::uint16_t node) const { return nodes_[node].type; }
   // The graph whose result is `root`: unused nodes dropped, canonical order. A constant-true boolean: no nodes.
-  // Throws Error(invalid_mod) beyond max_depth and max_written.
+  // Throws Error(invalid_mod) beyond max_depth and max_written. (In a score change it is the score that has no nodes.)
   Graph finish(std::uint16_t root);
-  Mask finish_mask(std::uint16_t root);  // root: a boolean without the score
+  Mask finish_mask(std::uint16_t root);       // root: a boolean without the score
+  ScoreMod finish_score(std::uint16_t root);  // root: a number; an integer becomes a real
   void clear();
 
   static constexpr std::size_t max_nodes = 4096, max_params = 255, max_captures = 32;
@@ -115,6 +116,8 @@ struct Table {
 struct Value;  // arithmetic.hpp
 Value element(const Table& table, int rank, const std::int64_t* index);
 Value evaluate(const Graph& graph, const Point& point, std::span<const Table> tables = {});
+// What a score becomes; no nodes: itself.
+double evaluate_score(const Graph& graph, const Point& point, std::span<const Table> tables = {});
 // The graph of a mask; no nodes: true.
 bool evaluate_mask(const Graph& graph, const Point& point, std::span<const Table> tables = {});
 
@@ -139,5 +142,7 @@ void check_index(const Capture& capture, std::size_t axis, Type type);  // throw
 void verify(const Graph& graph);
 // The same, and the result is a boolean over (b, h, q, k) alone.
 void verify_mask(const Graph& graph);
+// The same, and the result is a number.
+void verify_score(const Graph& graph);
 
 }  // namespace tessera::mods

@@ -135,7 +135,9 @@ Type result_type(Op op, const Type* argument) {
       return argument[1];
     case Op::div:
       if (argument[0] == Type::integer && argument[1] == Type::integer)
-        refuse(op, "of two integers: use // for the floor, or make one of them a real, as in real(x) / y");
+        refuse(
+            op,
+            "of two integers: use // (in C++ floor_div) for the floor, or make one of them a real, as in real(x) / y");
       [[fallthrough]];
     case Op::exp:
     case Op::exp2:

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "mods/graph.hpp"
+#include "mods/ready_made.hpp"
 #include "tessera/mods.hpp"
 
 namespace tessera {
@@ -45,7 +46,8 @@ struct Part {
 
 class Parser {
  public:
-  Parser(std::string_view text, bool is_mask) : text_(text), is_mask_(is_mask) {
+  enum class Kind { any, mask, score };
+  Parser(std::string_view text, Kind kind) : text_(text), kind_(kind) {
     if (text.size() > max_text_bytes)
       throw Error(Code::parse, "the text of the expression has " + std::to_string(text.size()) + " bytes, at most " +
                                    std::to_string(max_text_bytes) + " are read");
@@ -57,10 +59,14 @@ class Parser {
     if (at_ < text_.size())
       stop(rest(), text_[at_] == '=' ? "expected an operator: equality is written =="
                                      : "expected an operator or the end of the text");
-    if (is_mask_ && builder_.type(root.node) != Type::boolean)
+    if (is(Kind::mask) && builder_.type(root.node) != Type::boolean)
       stop(root.part, "a mask is true or false, this is " + std::string(mods::name(builder_.type(root.node))) +
                           ": compare it with something, as in (k <= q)");
-    return guarded(root.part, [&] { return builder_.finish(root.node); });
+    if (is(Kind::score) && builder_.type(root.node) == Type::boolean)
+      stop(root.part, "a score change is a number, this is a boolean: where(condition, s, -inf) makes one");
+    return guarded(root.part, [&] {
+      return is(Kind::score) ? builder_.finish_score(root.node).graph() : builder_.finish(root.node);
+    });
   }
 
  private:
@@ -95,6 +101,8 @@ class Parser {
     }
   }
 
+  bool is(Kind kind) const { return kind_ == kind; }
+  static bool is_capital(char c) { return c >= 'A' && c <= 'Z'; }
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
   static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
@@ -280,17 +288,14 @@ class Parser {
     if (name == "q" || name == "q_idx") return leaf(Op::query);
     if (name == "k" || name == "kv_idx") return leaf(Op::key);
     if (name == "s" || name == "score") {
-      if (is_mask_) stop(part, "a mask sees b, h, q and k, not the score s");
+      if (is(Kind::mask)) stop(part, "a mask sees b, h, q and k, not the score s");
       return leaf(Op::score);
     }
     if (name == "true" || name == "false") return value([&] { return builder_.constant(name == "true"); });
     if (name == "inf") return value([&] { return builder_.constant(infinity); });
     if (name == "nan") return value([&] { return builder_.constant(nan); });
-    if (name == "full" || name == "causal") {
-      if (take("(")) expect(")");
-      return value([&] { return builder_.import((name == "full" ? full() : causal()).graph()); });
-    }
-    if (name == "window") return window_of(begin);
+    for (const mods::ReadyMade& mod : mods::ready_made())
+      if (name == mod.name) return ready_made(mod, begin);
     if (name == "param") {
       expect("(");
       const Param p = argument();
@@ -299,24 +304,52 @@ class Parser {
         return p.type == Type::real ? builder_.param(std::bit_cast<double>(p.value)) : builder_.param(p.value);
       });
     }
-    stop(part, "there is no '" + std::string(name.substr(0, 40)) +
-                   "': expected a coordinate (b, h, q, k), a mask (full, causal, window(left, right)), param(x) or a "
-                   "function");
+    std::string known;
+    for (const mods::ReadyMade& mod : mods::ready_made()) {
+      if (is(Kind::mask) && mod.is_score) continue;
+      known.append(known.empty() ? "" : ", ").append(mod.name);
+    }
+    stop(part, "there is no '" + std::string(name.substr(0, 40)) + "': expected a coordinate (" +
+                   (is(Kind::mask) ? "" : "s, ") +
+                   "b, h, q, k), an element of a captured tensor (slope[h]), param(x), a function or one of " + known);
   }
-  Value window_of(std::size_t begin) {
-    std::int64_t side[2] = {};
-    expect("(");
-    for (int i = 0; i < 2; ++i) {
+
+  // window(1023, 0), documents(ids), causal: a name and its arguments, in parentheses if there are any.
+  Value ready_made(const mods::ReadyMade& mod, std::size_t begin) {
+    if (is(Kind::mask) && mod.is_score)
+      stop({begin, at_}, "a mask sees b, h, q and k, not the score: '" + std::string(mod.name) + "' changes it");
+    mods::Arguments given;
+    const bool open = take("(");
+    if (!open && !mod.arguments.empty()) stop(rest(), "expected '('");
+    for (std::size_t i = 0; i < mod.arguments.size(); ++i) {
+      const char kind = mod.arguments[i];
+      skip_space();
+      if (is_capital(kind) && peek() == ')') break;
       if (i > 0) expect(",");
       skip_space();
       const std::size_t from = at_;
-      const Param p = argument();
-      if (p.type != Type::integer) stop({from, at_}, "a side of a window is an integer, not a real");
-      side[i] = p.value;
+      if (kind == 't') {
+        given.tensor = is_letter(peek()) ? word() : std::string_view();
+        if (given.tensor.empty()) stop(rest(), "expected the name of a captured tensor");
+      } else if (kind == 'B') {
+        const std::string_view said = word();
+        if (said != "true" && said != "false") stop({from, std::max(at_, from + 1)}, "expected true or false");
+        given.integer[given.integers++] = said == "true";
+      } else {
+        const Param p = argument();
+        if (kind == 'r') {
+          given.real = p.type == Type::real ? std::bit_cast<double>(p.value) : static_cast<double>(p.value);
+        } else {
+          if (p.type != Type::integer)
+            stop({from, at_},
+                 "argument " + std::to_string(i + 1) + " of " + std::string(mod.name) + " is an integer, not a real");
+          given.integer[given.integers++] = p.value;
+        }
+      }
     }
-    expect(")");
-    const Part part{begin, at_};
-    return {guarded(part, [&] { return builder_.import(window(side[0], side[1]).graph()); }), part};
+    if (open) expect(")");
+    const Part whole{begin, at_};
+    return {guarded(whole, [&] { return builder_.import(mod.make(given)); }), whole};
   }
   Value call(const mods::OpInfo& op, Part name) {
     std::uint16_t arg[3] = {};
@@ -340,7 +373,7 @@ class Parser {
   static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
   std::string_view text_;
-  bool is_mask_;
+  Kind kind_;
   std::size_t at_ = 0;
   int depth_ = 0;
   Builder builder_;
@@ -348,10 +381,11 @@ class Parser {
 
 }  // namespace
 
-Mask parse_mask(std::string_view text) { return Mask(Parser(text, true).parse()); }
+Mask parse_mask(std::string_view text) { return Mask(Parser(text, Parser::Kind::mask).parse()); }
+ScoreMod parse_score(std::string_view text) { return ScoreMod(Parser(text, Parser::Kind::score).parse()); }
 
 }  // namespace TESSERA_API_NAMESPACE
 
-Graph mods::parse(std::string_view text) { return Parser(text, false).parse(); }
+Graph mods::parse(std::string_view text) { return Parser(text, Parser::Kind::any).parse(); }
 
 }  // namespace tessera

@@ -101,6 +101,9 @@ std::ostream& operator<<(std::ostream& out, const Graph& graph) {
   return graph.nodes.empty() ? out << "full" : out << Writer(graph).text();
 }
 std::ostream& operator<<(std::ostream& out, const Mask& mask) { return out << mask.graph(); }
+std::ostream& operator<<(std::ostream& out, const ScoreMod& score) {
+  return score.is_identity() ? out << "s" : out << score.graph();
+}
 
 }  // namespace TESSERA_API_NAMESPACE
 }  // namespace tessera

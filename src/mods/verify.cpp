@@ -86,4 +86,10 @@ void verify_mask(const Graph& graph) {
     if (node.op == Op::score) refuse("a mask sees b, h, q and k, not the score s");
 }
 
+void verify_score(const Graph& graph) {
+  verify(graph);
+  if (!graph.nodes.empty() && graph.nodes[graph.nodes.size() - 1].type == Type::boolean)
+    refuse("a score change is a number, this expression is a boolean: where(condition, s, -inf) makes one");
+}
+
 }  // namespace tessera::mods
