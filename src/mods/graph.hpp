@@ -62,6 +62,8 @@ class Builder {
   // Copies another (valid) graph in; its parameters get slots after those that are here, its captures those of the same
   // name. Where it names the score, `score` stands (left out: the score itself). Returns its result.
   std::uint16_t import(const Graph& graph, std::optional<std::uint16_t> score = {});
+  // The node of each node of the graph that was imported last; until the next import() or finish().
+  std::span<const std::uint16_t> imported() const { return place_; }
 
   Type type(std::uint16_t node) const { return nodes_[node].type; }
   // The graph whose result is `root`: unused nodes dropped, canonical order. A constant-true boolean: no nodes.
