@@ -23,10 +23,6 @@ constexpr RealRange unknown{-infinity, infinity, true};
 
 Truth decided(bool truth) { return truth ? Truth::always : Truth::never; }
 Truth negated(Truth t) { return t == Truth::mixed ? Truth::mixed : t == Truth::always ? Truth::never : Truth::always; }
-Truth conjunction(Truth a, Truth b) {
-  if (a == Truth::never || b == Truth::never) return Truth::never;
-  return a == Truth::always && b == Truth::always ? Truth::always : Truth::mixed;
-}
 
 IntegerRange hull(const IntegerRange& a, const IntegerRange& b) { return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)}; }
 // Of an operation that is monotone in each argument while the other stands still.
@@ -174,11 +170,16 @@ Truth compared(Op op, const Range& a, const Range& b) {
 
 }  // namespace
 
-IntegerRange Bounds::range(std::uint32_t sum) const {
+IntegerRange Bounds::range(std::uint32_t sum) {
   const Flat& flat = sums_[sum];
+  if (flat.plain != absent) {
+    refresh(flat.plain);
+    return integers_[flat.plain];
+  }
   IntegerRange r{flat.constant, flat.constant};
   const Term* terms = terms_.data() + flat.first;
   for (std::uint32_t i = 0; i < flat.count; ++i) {
+    refresh(terms[i].step);
     const IntegerRange x = integers_[terms[i].step];
     const std::int64_t f = terms[i].factor;
     if (f >= 0) r.lo += f * x.lo, r.hi += f * x.hi;
@@ -191,7 +192,7 @@ IntegerRange Bounds::range(std::uint32_t sum) const {
   return r;
 }
 
-Summary::Entry Bounds::load(const Step& step) const {
+Summary::Entry Bounds::load(const Step& step) {
   std::int64_t first[Capture::max_rank], last[Capture::max_rank];
   for (std::size_t a = 0; a < step.arg_count; ++a) {
     const IntegerRange r = range(step.arg[a]);
@@ -202,15 +203,15 @@ Summary::Entry Bounds::load(const Step& step) const {
 }
 
 // Of an integer that is a load or a constant; all ones where nothing is known.
-std::uint64_t Bounds::signature(std::uint32_t sum) const {
+std::uint64_t Bounds::signature(std::uint32_t sum) {
   const Flat& flat = sums_[sum];
   if (flat.count == 0) return Summary::bit(flat.constant);
-  const Term& term = terms_[flat.first];
-  const bool plain = flat.count == 1 && flat.constant == 0 && term.factor == 1;
-  return plain && steps_[term.step].op == Op::load ? signatures_[term.step] : ~std::uint64_t{0};
+  if (flat.plain == absent || steps_[flat.plain].op != Op::load) return ~std::uint64_t{0};
+  refresh(flat.plain);
+  return signatures_[flat.plain];
 }
 
-IntegerRange Bounds::integer(const Step& step) const {
+IntegerRange Bounds::integer_of(const Step& step) {
   const auto arg = [&](std::size_t a) { return range(step.arg[a]); };
   switch (step.op) {
     case Op::query:
@@ -262,7 +263,7 @@ IntegerRange Bounds::integer(const Step& step) const {
       return {(a.lo > 0) - (a.lo < 0), (a.hi > 0) - (a.hi < 0)};
     }
     case Op::select: {
-      const Truth by = truths_[step.arg[0]];
+      const Truth by = truth(step.arg[0]);
       if (by != Truth::mixed) return arg(by == Truth::always ? 1 : 2);
       return hull(arg(1), arg(2));
     }
@@ -271,7 +272,7 @@ IntegerRange Bounds::integer(const Step& step) const {
   }
 }
 
-RealRange Bounds::real(const Step& step) const {
+RealRange Bounds::real_of(const Step& step) {
   switch (step.op) {
     case Op::constant: {
       const double value = std::bit_cast<double>(step.value);
@@ -282,21 +283,21 @@ RealRange Bounds::real(const Step& step) const {
       return {static_cast<double>(a.lo), static_cast<double>(a.hi)};
     }
     case Op::select: {
-      const Truth by = truths_[step.arg[0]];
-      if (by != Truth::mixed) return reals_[step.arg[by == Truth::always ? 1 : 2]];
-      return hull(reals_[step.arg[1]], reals_[step.arg[2]]);
+      const Truth by = truth(step.arg[0]);
+      if (by != Truth::mixed) return real(step.arg[by == Truth::always ? 1 : 2]);
+      return hull(real(step.arg[1]), real(step.arg[2]));
     }
     default:
-      if (step.arg_count == 1) return of_one(step.op, reals_[step.arg[0]]);
-      if (step.arg_count == 2) return of_two(step.op, reals_[step.arg[0]], reals_[step.arg[1]]);
+      if (step.arg_count == 1) return of_one(step.op, real(step.arg[0]));
+      if (step.arg_count == 2) return of_two(step.op, real(step.arg[0]), real(step.arg[1]));
       return unknown;
   }
 }
 
-Truth Bounds::compared(const Step& step) const {
+Truth Bounds::compared(const Step& step) {
   Truth t = Truth::mixed;
   if (step.operands == Type::real) {
-    const RealRange &a = reals_[step.arg[0]], &b = reals_[step.arg[1]];
+    const RealRange &a = real(step.arg[0]), &b = real(step.arg[1]);
     if (!a.nan && !b.nan) t = mods::compared(step.op, a, b);
     if (t != Truth::mixed || a.nan || b.nan) return t;
     const bool loads = steps_[step.arg[0]].op == Op::load && steps_[step.arg[1]].op == Op::load;
@@ -311,19 +312,23 @@ Truth Bounds::compared(const Step& step) const {
   return step.op == Op::eq ? Truth::never : step.op == Op::ne ? Truth::always : t;
 }
 
-Truth Bounds::truth(const Step& step) const {
-  const auto arg = [&](std::size_t a) { return truths_[step.arg[a]]; };
+Truth Bounds::truth_of(const Step& step) {
+  const auto arg = [&](std::size_t a) { return truth(step.arg[a]); };
   switch (step.op) {
     case Op::constant:
       return decided(step.value != 0);
     case Op::logical_not:
       return negated(arg(0));
     case Op::logical_and:
-      return conjunction(arg(0), arg(1));
-    case Op::logical_or:
-      return negated(conjunction(negated(arg(0)), negated(arg(1))));
+    case Op::logical_or: {  // the cheaper side may decide alone
+      const std::size_t first = steps_[step.arg[0]].cost <= steps_[step.arg[1]].cost ? 0 : 1;
+      const Truth decisive = step.op == Op::logical_and ? Truth::never : Truth::always, a = arg(first);
+      if (a == decisive) return a;
+      const Truth b = arg(1 - first);
+      return b == decisive || a == b ? b : Truth::mixed;
+    }
     case Op::select:
-      if (arg(0) != Truth::mixed) return arg(arg(0) == Truth::always ? 1 : 2);
+      if (const Truth by = arg(0); by != Truth::mixed) return arg(by == Truth::always ? 1 : 2);
       return arg(1) == arg(2) ? arg(1) : Truth::mixed;
     default:
       return compared(step);
@@ -332,6 +337,7 @@ Truth Bounds::truth(const Step& step) const {
 
 void Bounds::compute(std::uint32_t n) {
   const Step& step = steps_[n];
+  stale_[n] = 0;
   if (step.op == Op::load) {
     const Summary::Entry e = load(step);
     signatures_[n] = e.signature;
@@ -342,11 +348,11 @@ void Bounds::compute(std::uint32_t n) {
       reals_[n] = e.lo < first || e.hi > last ? unknown : RealRange{key_real(e.lo), key_real(e.hi)};
     }
   } else if (step.type == Type::integer) {
-    integers_[n] = integer(step);
+    integers_[n] = integer_of(step);
   } else if (step.type == Type::real) {
-    reals_[n] = real(step);
+    reals_[n] = real_of(step);
   } else {
-    truths_[n] = truth(step);
+    truths_[n] = truth_of(step);
   }
 }
 
@@ -355,10 +361,10 @@ Truth Bounds::operator()(const Box& box) {
   if (box.q_begin != box_.q_begin || box.q_end != box_.q_end) changed |= query_bit;
   if (box.k_begin != box_.k_begin || box.k_end != box_.k_end) changed |= key_bit;
   box_ = box;
-  const auto count = static_cast<std::uint32_t>(steps_.size());
-  for (std::uint32_t i = 0; i < count; ++i)
-    if ((steps_[i].depends & changed) != 0) compute(i);
-  return truths_[root_];
+  integers_[query_step] = {box.q_begin, box.q_end - 1}, integers_[key_step] = {box.k_begin, box.k_end - 1};
+  for (std::size_t i = key_step + 1; i < steps_.size(); ++i)
+    if ((steps_[i].depends & changed) != 0) stale_[i] = 1;
+  return truth(root_);
 }
 
 }  // namespace tessera::mods

@@ -73,15 +73,19 @@ class Bounds {
     std::uint8_t arg_count{};
     std::array<std::uint32_t, 4> arg{absent, absent, absent, absent};
     std::uint32_t difference = absent;  // the sum arg[0] - arg[1] of a comparison
+    std::uint32_t cost = 1;             // of its bounds, about: the steps below, loads several times
     std::int64_t value = 0;             // the bits of a constant
   };
-  // A sum laid out for evaluation. `other`: the same integer written without remainders, another bound of it.
+  // A sum laid out for evaluation. `other`: the same integer written without remainders, another bound of it. `plain`:
+  // the sum is this step and nothing else, which is most of them.
   struct Flat {
     std::int64_t constant = 0;
-    std::uint32_t first = 0, count = 0, other = absent;
+    std::uint32_t first = 0, count = 0, other = absent, plain = absent;
     std::uint8_t depends = 0;
+    std::uint32_t cost = 0;
   };
   static constexpr std::uint8_t query_bit = 1, key_bit = 2;
+  static constexpr std::uint32_t query_step = 0, key_step = 1;  // the first two
 
   // Translation (bounds_build.cpp).
   void translate(const Graph& graph, std::int64_t b, std::int64_t h);
@@ -93,15 +97,20 @@ class Bounds {
   Sum atom(std::uint32_t step) const;
   std::uint32_t compare(Op op, const Sum& a, const Sum& b);
 
-  // Evaluation (bounds.cpp).
+  // Evaluation (bounds.cpp), from the result down: what an `and` or a choice does not need is not computed.
   void compute(std::uint32_t step);
-  IntegerRange range(std::uint32_t sum) const;
-  IntegerRange integer(const Step& step) const;
-  RealRange real(const Step& step) const;
-  Truth truth(const Step& step) const;
-  Truth compared(const Step& step) const;
-  Summary::Entry load(const Step& step) const;
-  std::uint64_t signature(std::uint32_t sum) const;
+  void refresh(std::uint32_t step) {
+    if (stale_[step] != 0) compute(step);
+  }
+  Truth truth(std::uint32_t step) { return refresh(step), truths_[step]; }
+  const RealRange& real(std::uint32_t step) { return refresh(step), reals_[step]; }
+  IntegerRange range(std::uint32_t sum);
+  IntegerRange integer_of(const Step& step);
+  RealRange real_of(const Step& step);
+  Truth truth_of(const Step& step);
+  Truth compared(const Step& step);
+  Summary::Entry load(const Step& step);
+  std::uint64_t signature(std::uint32_t sum);
 
   std::span<const Summary> summaries_;
   std::vector<Step> steps_;
@@ -111,7 +120,8 @@ class Bounds {
   std::uint32_t root_ = 0;
   bool distance_only_ = true;
   Box box_;
-  // What is known of each step on box_.
+  // What is known of each step: on box_ where it is not stale, else on a box before.
+  std::vector<std::uint8_t> stale_;
   std::vector<IntegerRange> integers_;
   std::vector<RealRange> reals_;
   std::vector<Truth> truths_;

@@ -17,6 +17,14 @@ constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
 constexpr Wide limit = Wide{1} << 62;
 
 Wide magnitude(Wide x) { return x < 0 ? -x : x; }
+// What holds of a step or a sum because of what stands below it.
+template <class Above, class Below>
+void rest(Above& above, const Below& below) {
+  constexpr std::uint32_t enough = 1 << 20;
+  above.depends |= below.depends;
+  above.cost = std::min(above.cost + below.cost, enough);
+}
+
 bool is_comparison(Op op) { return op >= Op::lt && op <= Op::ne; }
 
 }  // namespace
@@ -46,6 +54,7 @@ std::uint32_t Bounds::add(const Step& step) {
   steps_.push_back(step);
   divided_.emplace_back();
   integers_.emplace_back(), reals_.emplace_back(), truths_.push_back(Truth::mixed), signatures_.push_back(0);
+  stale_.push_back(0);
   compute(n);
   return n;
 }
@@ -111,8 +120,8 @@ std::uint32_t Bounds::use(const Sum& sum, bool expand) {
   // Everything that is not a sum of distances sees more than the distance.
   Wide q = 0, k = 0;
   for (const Term& term : sum.terms) {
-    if (term.step == 0) q = term.factor;
-    if (term.step == 1) k = term.factor;
+    if (term.step == query_step) q = term.factor;
+    if (term.step == key_step) k = term.factor;
   }
   if (expand && q + k != 0) distance_only_ = false;
   Flat flat;
@@ -120,8 +129,9 @@ std::uint32_t Bounds::use(const Sum& sum, bool expand) {
   flat.constant = sum.constant;
   flat.first = static_cast<std::uint32_t>(terms_.size()), flat.count = static_cast<std::uint32_t>(sum.terms.size());
   terms_.insert(terms_.end(), sum.terms.begin(), sum.terms.end());
-  for (const Term& term : sum.terms) flat.depends |= steps_[term.step].depends;
-  if (flat.other != absent) flat.depends |= sums_[flat.other].depends;
+  if (sum.constant == 0 && sum.terms.size() == 1 && sum.terms[0].factor == 1) flat.plain = sum.terms[0].step;
+  for (const Term& term : sum.terms) rest(flat, steps_[term.step]);
+  if (flat.other != absent) rest(flat, sums_[flat.other]);
   sums_.push_back(flat);
   return static_cast<std::uint32_t>(sums_.size() - 1);
 }
@@ -138,9 +148,10 @@ Bounds::Sum Bounds::integer_step(Op op, std::span<const Sum> arg, std::uint8_t s
   step.op = op, step.slot = slot;
   step.type = step.operands = Type::integer;
   step.arg_count = static_cast<std::uint8_t>(arg.size());
+  if (op == Op::load) step.cost = 10;
   for (std::size_t a = 0; a < arg.size(); ++a) {
     step.arg[a] = use(arg[a]);
-    step.depends |= sums_[step.arg[a]].depends;
+    rest(step, sums_[step.arg[a]]);
   }
   const std::uint32_t n = add(step);
   if (by_constant) divided_[n] = arg[0];
@@ -151,7 +162,7 @@ std::uint32_t Bounds::compare(Op op, const Sum& a, const Sum& b) {
   Step step;
   step.op = op, step.type = Type::boolean, step.operands = Type::integer;
   if (Sum difference; combine(a, b, -1, difference)) step.difference = use(difference);
-  if (step.difference != absent) step.depends = sums_[step.difference].depends;
+  if (step.difference != absent) rest(step, sums_[step.difference]);
   // The sides themselves: where there is no difference, and where their signatures may tell that they are never equal.
   const bool equality = op == Op::eq || op == Op::ne;
   const auto plain = [](const Sum& x) { return x.terms.empty() || (x.constant == 0 && x.terms.size() == 1); };
@@ -161,7 +172,7 @@ std::uint32_t Bounds::compare(Op op, const Sum& a, const Sum& b) {
     step.arg_count = 2;
     step.arg[0] = use(a, alone), step.arg[1] = use(b, alone);
     if (!alone) distance_only_ = distance;
-    for (std::size_t side = 0; side < 2; ++side) step.depends |= sums_[step.arg[side]].depends;
+    for (std::size_t side = 0; side < 2; ++side) rest(step, sums_[step.arg[side]]);
   }
   return add(step);
 }
@@ -199,7 +210,7 @@ void Bounds::translate(const Graph& graph, std::int64_t b, std::int64_t h) {
           continue;
         case Op::query:
         case Op::key:
-          sum[i] = atom(node.op == Op::query ? 0 : 1);
+          sum[i] = atom(node.op == Op::query ? query_step : key_step);
           continue;
         case Op::add:
         case Op::sub:
@@ -230,13 +241,14 @@ void Bounds::translate(const Graph& graph, std::int64_t b, std::int64_t h) {
     Step step;
     step.op = node.op, step.type = node.type, step.operands = operands, step.slot = node.slot;
     step.arg_count = node.arg_count;
+    if (node.op == Op::load) step.cost = 10;
     for (std::size_t a = 0; a < node.arg_count; ++a) {
       if (graph.nodes[arg(a)].type == Type::integer) {
         step.arg[a] = use(sum[arg(a)]);
-        step.depends |= sums_[step.arg[a]].depends;
+        rest(step, sums_[step.arg[a]]);
       } else {
         step.arg[a] = place[arg(a)];
-        step.depends |= steps_[step.arg[a]].depends;
+        rest(step, steps_[step.arg[a]]);
       }
     }
     place[i] = add(step);

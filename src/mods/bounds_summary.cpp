@@ -201,14 +201,17 @@ void Summary::visit(std::size_t level, std::int64_t slice, std::int64_t offset, 
 }
 
 Entry Summary::range(const std::int64_t* first, const std::int64_t* last) const {
-  if (empty_) return {0, 0, bit(0)};         // as the interpreter reads it
+  if (empty_) return {0, 0, bit(0)};  // as the interpreter reads it
+  if (rank_ == 1)
+    return along_row(0, 0, 0, std::clamp(first[0], std::int64_t{0}, columns_ - 1),
+                     std::clamp(last[0], std::int64_t{0}, columns_ - 1));
   std::array<std::int64_t, 4> from{}, to{};  // outer, inner, row, column
   const auto take = [&](std::size_t place, int axis, std::int64_t extent) {
     from[place] = std::clamp(first[axis], std::int64_t{0}, extent - 1);
     to[place] = std::clamp(last[axis], std::int64_t{0}, extent - 1);
   };
   for (int i = 0; i < leading_; ++i) take(static_cast<std::size_t>(i), i, leading_extent_[i]);
-  if (rank_ > 1) take(2, rank_ - 2, rows_);
+  take(2, rank_ - 2, rows_);
   take(3, rank_ - 1, columns_);
   constexpr std::int64_t many = 256;  // slices: rather less exact than slow
   if ((to[0] - from[0] + 1) * (to[1] - from[1] + 1) > many) return everything_;
@@ -227,7 +230,7 @@ Entry Summary::range(const std::int64_t* first, const std::int64_t* last) const 
 }
 
 std::size_t Summary::bytes() const {
-  std::size_t sum = number_.size() * 4 * sizeof(std::int64_t);  // an entry and its share of the buckets, about
+  std::size_t sum = number_.size() * 6 * sizeof(std::int64_t);  // an entry in its memory and its bucket, about
   for (const auto* levels : {&along_, &squares_})
     for (const Level& level : *levels) sum += level.entries.capacity() * sizeof(Entry);
   return sum;

@@ -265,6 +265,9 @@ std::ostream& operator<<(std::ostream& out, const Runs& runs) {
 Runs derive(const Graph& mask, std::span<const mods::Table> tables, std::span<const mods::Summary> summaries,
             std::int64_t b, std::int64_t h, const Grid& grid, std::size_t effort) {
   check(grid);
+  if (summaries.size() != mask.captures.size())
+    throw Error(Code::internal, "tile map: " + std::to_string(summaries.size()) + " summaries for " +
+                                    std::to_string(mask.captures.size()) + " captured tensors");
   if (grid.queries == 0 || grid.keys == 0) return Runs(static_cast<std::size_t>(grid.query_tiles()));
   return Derivation(mask, tables, summaries, b, h, grid, effort)();
 }

@@ -330,6 +330,12 @@ TEST(Runs, RefuseWhatIsNoGrid) {
   EXPECT_NE(refused({0, 4, std::int64_t{1} << 40, 16, 16}).find("at most 2147483647"), std::string::npos);
 }
 
+TEST(Runs, RefuseSummariesThatAreNotThoseOfTheMask) {
+  const Graph mask = parse_mask("ids:int[q] == ids:int[k]").graph();
+  EXPECT_THROW(tiles::derive(mask, {}, std::span<const mods::Summary>(), 0, 0, {0, 9, 9, 4, 4}), Error);
+  EXPECT_EQ(tiles::derive(mask, {}, 0, 0, {0, 9, 9, 4, 4}).full_tiles(), 9u);  // not bound: zeros
+}
+
 TEST(Runs, AreExactWhereIntegersSaturate) {
   for (const char* mask :
        {"k <= q + param(9223372036854775807)", "q - param(9223372036854775807) <= k - 5",
