@@ -12,6 +12,9 @@
 
 namespace tessera {
 class Backend;
+namespace mods {
+struct Program;
+}
 inline namespace TESSERA_API_NAMESPACE {
 
 // Runs `count` tasks; task(context, i) for every i in [0, count), in any order, on any threads, and returns when all
@@ -75,6 +78,8 @@ struct PlanData {
   Cost cost;
   std::size_t partial_bytes = 0;  // workspace for partial results
   std::size_t scratch_bytes = 0;  // workspace for each thread
+  std::shared_ptr<const mods::Program> score,
+      mask;  // of the score change, and of a mask that the tile map cannot decide
   std::vector<PassedOver> passed_over;
   const Backend* runner = nullptr;
 };

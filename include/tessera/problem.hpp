@@ -1,6 +1,8 @@
 // What is asked, validated: shapes, types and options, never data. The first stage of the flow.
 #pragma once
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <iosfwd>
 #include <optional>
 #include <string_view>
@@ -18,12 +20,33 @@ struct Packed {
   Tensor cu_q, cu_k;
 };
 
+// Tensors for the names that masks and score changes read, at most as many as Bindings::most. They are read where they
+// are at the time of the call; an index outside of one is clamped.
+struct Binding {
+  std::string_view name;
+  Tensor tensor;
+};
+class Bindings {
+ public:
+  static constexpr std::size_t most = 8;
+  Bindings() = default;
+  Bindings(std::initializer_list<Binding> list);  // throws Error(invalid_option) beyond `most` and for a name twice
+  void add(const Binding& binding);               // the same
+  const Binding* begin() const { return items_.data(); }
+  const Binding* end() const { return items_.data() + count_; }
+
+ private:
+  std::size_t count_ = 0;
+  std::array<Binding, most> items_{};
+};
+
 // What goes in. q [batch, tokens_q, heads_q, dim], k [batch, tokens_kv, heads_kv, dim], v [.., heads_kv, dim_v].
 struct Inputs {
   Tensor q, k, v;
   Packed packed{};
   Tensor
-      q_offset{};  // int32 or int64 [batch]: logical position of each sequence's first query. Else Options::q_offset.
+      q_offset{};   // int32 or int64 [batch]: logical position of each sequence's first query. Else Options::q_offset.
+  Bindings bind{};  // what the names in mask and score stand for
 };
 
 // What comes out: o like q with dim_v (the type of q, or f32); lse f32 [batch, heads_q, tokens_q] (packed:
@@ -36,6 +59,7 @@ struct Outputs {
 // What is asked.
 struct Options {
   Mask mask{};
+  ScoreMod score{};                        // applied after the scale and before the mask
   std::optional<float> scale{};            // default: 1 / sqrt(dim)
   std::optional<std::int64_t> q_offset{};  // logical position of the first query; default: keys - queries
   bool deterministic = false;              // (backward) bitwise repeatable; the forward pass always is
@@ -61,6 +85,7 @@ struct Problem {
       0;  // the largest power of two (up to 64) that divides every pointer and stride of q, k, v, o
   float scale = 0;
   Mask mask{};
+  ScoreMod score{};
   detail::Frozen<char, 32> backend{};  // the pinned backend, empty for the best that can
 
   std::int64_t group() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }  // query heads per key head

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -11,7 +12,8 @@
 #include "cpu/fault.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/pool.hpp"
-#include "mods/graph.hpp"
+#include "mods/program.hpp"
+#include "problem/bindings.hpp"
 #include "problem/validate.hpp"
 
 namespace tessera::cpu {
@@ -61,7 +63,16 @@ struct Work {
   float* partial = nullptr;
   std::int64_t tile_floats = 0;  // of one partial result
   char* scratch = nullptr;
+  std::array<mods::Table, Bindings::most> score_tables{}, mask_tables{};
+  Mod score{}, mask{};
 
+  void bind_mods() {
+    const Problem& p = plan.problem;
+    problem::bind_tables(p.score.graph(), in.bind, score_tables.data());
+    problem::bind_tables(p.mask.graph(), in.bind, mask_tables.data());
+    score = bind(plan.score.get(), score_tables.data(), static_cast<std::int64_t>(p.score.graph().captures.size()));
+    mask = bind(plan.mask.get(), mask_tables.data(), static_cast<std::int64_t>(p.mask.graph().captures.size()));
+  }
   std::int64_t sequence_tiles(std::int64_t queries) const { return ceil_div(queries, plan.tiling.q_tile); }
   std::int64_t tiles() const {  // over all sequences, of one unit of heads
     const Problem& p = plan.problem;
@@ -138,7 +149,7 @@ struct Work {
     t.q_position = std::clamp(offset, -farthest, farthest) + first;
     t.k_end = keys;
     t.kv_split = cut.kv_split;
-    t.tiles = &plan.tiles, t.mask = &p.mask;
+    t.tiles = &plan.tiles, t.score = score, t.mask = mask;
     t.batch = sequence, t.first_head = head;
     return t;
   }
@@ -244,8 +255,16 @@ class CpuBackend final : public Backend {
     const std::int64_t rows = cut.q_tile * std::max(cut.heads_per_tile, cut.tiles_at_once);
     plan.partial_bytes = cut.splits > 1 ? padded(static_cast<std::size_t>(partial)) : 0;
     if (p.packed) plan.partial_bytes += padded(static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t));
-    plan.scratch_bytes =
-        padded(static_cast<std::size_t>(kernels_.scratch_floats(rows, p.dim, p.dim_v)) * sizeof(float));
+    const bool one_head = cut.heads_per_tile == 1;
+    const auto program = [&](const Graph& graph) {
+      return std::make_shared<const mods::Program>(mods::compile(graph, one_head));
+    };
+    if (!p.score.is_identity()) plan.score = program(p.score.graph());
+    if (!plan.tiles.decided()) plan.mask = program(p.mask.graph());
+    Tile widest;
+    widest.dim = p.dim, widest.dim_v = p.dim_v;
+    widest.score = bind(plan.score.get(), nullptr, 0), widest.mask = bind(plan.mask.get(), nullptr, 0);
+    plan.scratch_bytes = padded(static_cast<std::size_t>(kernels_.scratch_floats(widest, rows)) * sizeof(float));
   }
 
   void run(const PlanData& plan, const Inputs& in, const Outputs& out, const Exec& exec) const override {
@@ -282,6 +301,7 @@ class CpuBackend final : public Backend {
               const Exec& exec) const {
     const Problem& p = plan.problem;
     Work work{plan, in, out, kernels_, p.heads_q / plan.tiling.heads_per_tile};
+    work.bind_mods();
     work.scratch = memory;  // first, so that it is aligned whatever follows
     char* rest = memory + plan.scratch_bytes * static_cast<std::size_t>(wanted);
     if (p.packed) {
@@ -308,21 +328,6 @@ class CpuBackend final : public Backend {
 };
 
 }  // namespace
-
-void mask_by_evaluation(const Tile& tile, float* s, std::int64_t panel, std::int64_t first_row, std::int64_t key,
-                        std::int64_t keys) {
-  mods::Point point;
-  point.b = tile.batch;
-  for (std::int64_t lane = 0; lane < panel; ++lane) {
-    const std::int64_t row = std::min(first_row + lane, tile.rows() - 1);
-    point.h = tile.first_head + row / tile.queries;
-    point.q = tile.q_position + row % tile.queries;
-    for (std::int64_t i = 0; i < keys; ++i) {
-      point.k = key + i;
-      if (!mods::evaluate_mask(tile.mask->graph(), point)) s[i * panel + lane] = -__builtin_inff();
-    }
-  }
-}
 
 std::vector<const Backend*> backends() {
 #if defined(__x86_64__)

@@ -11,6 +11,7 @@
 #pragma once
 #include "cpu/fault.hpp"
 #include "cpu/kernels.hpp"
+#include "cpu/mod_steps.hpp"
 
 namespace tessera::cpu {
 namespace {
@@ -35,23 +36,47 @@ struct Forward {
   // exponent, exp(scale (s - m)) = 2^(c (s - m)), where c > 0 so that m can be the maximum of the raw products; the
   // sign of the scale (or a scale of 0) goes into Q, exactly.
   static float sign(const Tile& t) { return t.scale > 0 ? 1.0f : t.scale < 0 ? -1.0f : 0.0f; }
+  // Where a mod changes the scores, it sees them scaled, and the exponent is that of e alone.
   static float exponent(const Tile& t) {
-    const float scale = t.scale == 0 || TESSERA_FAULT(scale_missing) ? 1 : __builtin_fabsf(t.scale);
+    const float scale = t.scale == 0 || t.score || TESSERA_FAULT(scale_missing) ? 1 : __builtin_fabsf(t.scale);
     return static_cast<float>(scale * log2e);
   }
 
   // ---------------------------------------------------------------------------------------------- scratch memory
   static std::int64_t padded(std::int64_t floats) { return (floats + 15) / 16 * 16; }
-  static std::int64_t scratch_floats(std::int64_t rows, std::int64_t dim, std::int64_t dim_v) {
+  static std::int64_t scratch_floats(const Tile& t, std::int64_t rows) {
     const std::int64_t panels = (rows + panel - 1) / panel;
-    return panels * (padded(dim * panel) + 2 * padded(state_floats(panel, dim_v))) +  // Q^T, state, closed splits
-           padded(state_floats(panel, dim_v)) +                                       // state of a redone panel
-           2 * padded(panel * max(dim, dim_v)) +                                      // rows on their way in and out
-           padded(k_block * panel) +                                                  // S^T, P^T
-           padded(k_block * dim) + padded(k_block * dim_v);                           // K and V widened
+    return panels * (padded(t.dim * panel) + 2 * padded(state_floats(panel, t.dim_v))) +  // Q^T, state, closed splits
+           padded(state_floats(panel, t.dim_v)) +                                         // state of a redone panel
+           2 * padded(panel * max(t.dim, t.dim_v)) +              // rows on their way in and out
+           padded(k_block * panel) +                              // S^T, P^T
+           padded(k_block * t.dim) + padded(k_block * t.dim_v) +  // K and V widened
+           mod_floats(t.score, panels * panel, k_block, panel) + mod_floats(t.mask, panels * panel, k_block, panel);
   }
+  // A mod with its slots, in the scratch of one item.
+  struct Applied {
+    const Mod& mod;
+    Slots slots;
+    float *buffers, *values;
+    std::int64_t padded_rows, key = 0, keys = 0;  // the block whose slots are filled
+
+    Applied(const Mod& m, std::int64_t rows, float* at) : mod(m), padded_rows(rows) {
+      slots.at = at, slots.stride = slot_stride(rows, k_block, panel);
+      buffers = at + m.slot_count * slots.stride, values = buffers + m.buffers * strip_keys * panel;
+    }
+    void fill(const Tile& t, std::int64_t first, std::int64_t n) {
+      if (mod) key = first, keys = n, fill_keys(t, mod, padded_rows, first, n, slots);
+    }
+    // out [n][panel], from scores s (out may be s): rows of the panel at `row`, keys [first, first + n), n <=
+    // strip_keys.
+    void run(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n, const float* s, float* out) {
+      if (!slots.exact) return evaluate_pairs(t, mod, row, panel, first, n, s, out);
+      fill_pairs(t, mod, row, panel, first, n, s, slots);
+      Steps<S>::run({mod, slots, row, first - key, keys, s, buffers}, n, out);
+    }
+  };
   struct Scratch {
-    float *q, *state, *closed, *redone, *rows, *s, *k, *v;
+    float *q, *state, *closed, *redone, *rows, *s, *k, *v, *mods;
     std::int64_t q_size, state_size;
     Scratch(const Tile& t, float* at) {
       const std::int64_t panels = (t.rows() + panel - 1) / panel;
@@ -61,6 +86,7 @@ struct Forward {
       redone = take(state_size), rows = take(2 * padded(panel * max(t.dim, t.dim_v))),
       s = take(padded(k_block * panel));
       k = take(padded(k_block * t.dim)), v = take(padded(k_block * t.dim_v));
+      mods = at;
     }
   };
 
@@ -168,8 +194,8 @@ struct Forward {
 
   // ---------------------------------------------------------------------------------------------- mask and softmax
   // Selects -inf where the mask is false, for S^T rows of keys [key, key + n).
-  static void mask(const Tile& t, const Positions& at, float* s, std::int64_t key, std::int64_t n) {
-    if (!t.tiles->decided()) return mask_by_evaluation(t, s, panel, at.first_row, key, n);
+  static void mask(const Tile& t, const Positions& at, Applied& evaluated, float* s, std::int64_t key, std::int64_t n) {
+    if (!t.tiles->decided()) return mask_by_evaluation(t, at, evaluated, s, key, n);
     const auto bands = t.tiles->bands();
     const Band* band = bands.data();
     const std::int64_t band_count = static_cast<std::int64_t>(bands.size());
@@ -191,6 +217,28 @@ struct Forward {
       }
     }
   }
+  static void mask_by_evaluation(const Tile& t, const Positions& at, Applied& evaluated, float* s, std::int64_t key,
+                                 std::int64_t n) {
+    for (std::int64_t r = 0; r < n; r += strip_keys) {
+      const std::int64_t count = min(strip_keys, n - r);
+      evaluated.run(t, at.first_row, key + r, count, nullptr, evaluated.values);
+      for (std::int64_t i = 0; i < count * panel; i += lanes) {
+        float* at_s = s + r * panel + i;
+        const M keep = S::eq(S::load(evaluated.values + i), S::set(1));
+        S::store(at_s, S::select(keep, S::load(at_s), infinity(-1)));
+      }
+    }
+  }
+  // The scores of n keys as the mod wants them.
+  static void modify(const Tile& t, const Positions& at, Applied& score, float* s, std::int64_t key, std::int64_t n) {
+    const F scale = S::set(__builtin_fabsf(t.scale));
+    for (std::int64_t r = 0; r < n; r += strip_keys) {
+      const std::int64_t count = min(strip_keys, n - r);
+      float* strip = s + r * panel;
+      for (std::int64_t i = 0; i < count * panel; i += lanes) S::store(strip + i, S::mul(S::load(strip + i), scale));
+      score.run(t, at.first_row, key + r, count, strip, strip);
+    }
+  }
   static float distance(std::int64_t a, std::int64_t b) {
     constexpr std::int64_t limit = 1 << 20;
     std::int64_t d;
@@ -208,7 +256,7 @@ struct Forward {
   template <bool Select>
   static void block(const Tile& t, const Positions& at, bool partial, const float* k, std::int64_t k_stride,
                     const float* v, std::int64_t v_stride, std::int64_t key, std::int64_t n, const float* q, float* s,
-                    float* state, Ahead& ahead) {
+                    float* state, Ahead& ahead, Applied& score, Applied& evaluated) {
     float *m = reference(t, state), *l = sum(t, state);
     const F old0 = S::load(m), old1 = S::load(m + lanes);
     F m0 = old0, m1 = old1;
@@ -217,11 +265,12 @@ struct Forward {
       for (; r + size <= n; r += size) {
         ahead.step();
         const bool masked = partial && !TESSERA_FAULT(mask_skipped) && !attended(t, at, key + r, key + r + size);
-        if (!masked) {
+        if (!masked && !t.score) {
           scores<size, true>(k + r * k_stride, k_stride, t.dim, q, s + r * panel, m0, m1);
         } else {
           scores<size, false>(k + r * k_stride, k_stride, t.dim, q, s + r * panel, m0, m1);
-          mask(t, at, s + r * panel, key + r, size);
+          if (t.score) modify(t, at, score, s + r * panel, key + r, size);
+          if (masked) mask(t, at, evaluated, s + r * panel, key + r, size);
           for (int i = 0; i < size; ++i) {
             m0 = S::max(S::load(s + (r + i) * panel), m0);
             m1 = S::max(S::load(s + (r + i) * panel + lanes), m1);
@@ -322,7 +371,7 @@ struct Forward {
   static void finish(const Tile& t, std::int64_t first_row, float* state, float* buffer) {
     const int count = static_cast<int>(min(panel, t.rows() - first_row));
     const float *m = reference(t, state), *l = sum(t, state);
-    const double c = static_cast<double>(__builtin_fabsf(t.scale)) * log2e;
+    const double c = t.score ? log2e : static_cast<double>(__builtin_fabsf(t.scale)) * log2e;
     alignas(64) float divisor[panel];  // not its inverse: the mean of equal values is exact
     for (int lane = 0; lane < panel; ++lane)
       divisor[lane] = l[lane] == 0 && !TESSERA_FAULT(empty_row_divided) ? 1 : l[lane];
@@ -363,6 +412,11 @@ struct Forward {
   static void stream(const Tile& t, const Scratch& w, std::int64_t first, std::int64_t last, float* states,
                      float* closed) {
     const Positions ends[2] = {{t, first * panel}, {t, (last - 1) * panel}};
+    const std::int64_t padded_rows = (t.rows() + panel - 1) / panel * panel;
+    Applied score(t.score, padded_rows, w.mods);
+    Applied evaluated(t.mask, padded_rows, w.mods + mod_floats(t.score, padded_rows, k_block, panel));
+    if (t.score) fill_rows(t, t.score, padded_rows, score.slots);
+    if (t.mask) fill_rows(t, t.mask, padded_rows, evaluated.slots);
     const bool one_head = t.heads == 1;
     for (std::int64_t split = t.k_begin; split == t.k_begin || split < t.k_end; split += t.kv_split) {
       const std::int64_t split_end = min(split + t.kv_split, t.k_end);
@@ -377,6 +431,7 @@ struct Forward {
         std::int64_t k_stride, v_stride;
         const float* k = rows_fp32(t, t.k, t.k_token_stride, begin, end - begin, t.dim, last - first, w.k, k_stride);
         const float* v = rows_fp32(t, t.v, t.v_token_stride, begin, end - begin, t.dim_v, last - first, w.v, v_stride);
+        score.fill(t, begin, end - begin), evaluated.fill(t, begin, end - begin);
         Ahead ahead(t, end, max(0, min(k_block, all.k_end - end)), (last - first) * (k_block / S::qk_keys));
         for (std::int64_t p = first; p < last; ++p) {
           const Positions at(t, p * panel);
@@ -385,7 +440,7 @@ struct Forward {
           const std::int64_t skip = c.k_begin - begin;
           block<Select>(t, at, c.coverage == Coverage::partial, k + skip * k_stride, k_stride, v + skip * v_stride,
                         v_stride, c.k_begin, c.k_end - c.k_begin, w.q + p * w.q_size, w.s,
-                        states + (p - first) * w.state_size, ahead);
+                        states + (p - first) * w.state_size, ahead, score, evaluated);
         }
       }
       if (split == t.k_begin && split_end == t.k_end) break;

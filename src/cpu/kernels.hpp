@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/mod_slots.hpp"
 #include "tessera/tensor.hpp"
 #include "tessera/tile_map.hpp"
 
@@ -31,8 +32,9 @@ struct Tile {
   std::int64_t kv_split = 0;            // a partial result is closed and merged every so many keys
   float* partial = nullptr;             // null: finish the rows. Else: leave the panels' states here for combine()
   const TileMap* tiles = nullptr;
-  const Mask* mask = nullptr;              // evaluated where the tile map is undecided
-  std::int64_t batch = 0, first_head = 0;  // coordinates of row 0 for the mask
+  Mod score;                               // what the scaled scores become; none: they stay
+  Mod mask;                                // evaluated where the tile map is undecided
+  std::int64_t batch = 0, first_head = 0;  // coordinates of row 0 for the mods
 
   std::int64_t rows() const { return heads * queries; }
 };
@@ -42,17 +44,12 @@ struct Tile {
 // is attended to.
 inline std::int64_t state_floats(std::int64_t panel, std::int64_t dim_v) { return (dim_v + 2) * panel; }
 
-// Sets S[key][lane] to -inf where the mask is false, one pair at a time: for masks that the tile map cannot decide.
-// positions, rows: of each lane. Not fast; never wrong.
-void mask_by_evaluation(const Tile& tile, float* s, std::int64_t panel, std::int64_t first_row, std::int64_t key,
-                        std::int64_t keys);
-
 struct Kernels {
   const char* name;      // "avx2"
   std::int64_t panel;    // rows in the lanes of one inner loop
   std::int64_t k_block;  // keys between two rescalings
-  // Floats of scratch for one thread, for items of up to `rows` rows.
-  std::int64_t (*scratch_floats)(std::int64_t rows, std::int64_t dim, std::int64_t dim_v);
+  // Floats of scratch for one thread, for tiles of these dims and mods and up to `rows` rows.
+  std::int64_t (*scratch_floats)(const Tile& tile, std::int64_t rows);
   void (*forward)(const Tile& tile, float* scratch);
   // Merges `splits` partial results, `split_stride` floats apart, in order, and finishes the rows of the tile.
   void (*combine)(const Tile& tile, std::int64_t splits, std::int64_t split_stride, float* scratch);

@@ -119,12 +119,17 @@ struct Avx2 {
   using M = __m256;
   static F set(float a) { return _mm256_set1_ps(a); }
   static F load(const float* p) { return _mm256_load_ps(p); }
+  static F load_any(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, F a) { _mm256_store_ps(p, a); }
   static F add(F a, F b) { return _mm256_add_ps(a, b); }
   static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
   static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F sqrt(F a) { return _mm256_sqrt_ps(a); }
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F max(F a, F b) { return _mm256_max_ps(a, b); }  // b if a is NaN
+  static F min(F a, F b) { return _mm256_min_ps(a, b); }  // the same
+  static M gt(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
   static M ge(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
   static M eq(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
   static M both(M a, M b) { return _mm256_and_ps(a, b); }

@@ -21,12 +21,17 @@ struct Avx512 {
   using M = __mmask16;
   static F set(float a) { return _mm512_set1_ps(a); }
   static F load(const float* p) { return _mm512_load_ps(p); }
+  static F load_any(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, F a) { _mm512_store_ps(p, a); }
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
   static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F sqrt(F a) { return _mm512_sqrt_ps(a); }
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F max(F a, F b) { return _mm512_max_ps(a, b); }  // b if a is NaN
+  static F min(F a, F b) { return _mm512_min_ps(a, b); }  // the same
+  static M gt(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static M ge(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
   static M eq(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
   static M both(M a, M b) { return static_cast<M>(a & b); }

@@ -40,6 +40,7 @@ struct Scalar {
   static F load(const float* p) {
     return each([&](int i) { return p[i]; });
   }
+  static F load_any(const float* p) { return load(p); }
   static void store(float* p, F a) { std::memcpy(p, a.x, sizeof a.x); }
   static F add(F a, F b) {
     return each([&](int i) { return a.x[i] + b.x[i]; });
@@ -50,12 +51,24 @@ struct Scalar {
   static F mul(F a, F b) {
     return each([&](int i) { return a.x[i] * b.x[i]; });
   }
+  static F div(F a, F b) {
+    return each([&](int i) { return a.x[i] / b.x[i]; });
+  }
+  static F sqrt(F a) {
+    return each([&](int i) { return __builtin_sqrtf(a.x[i]); });
+  }
   static F fma(F a, F b, F c) {
     return each([&](int i) { return a.x[i] * b.x[i] + c.x[i]; });
   }
   static F max(F a, F b) {
     return each([&](int i) { return a.x[i] > b.x[i] ? a.x[i] : b.x[i]; });
   }  // b if a is NaN
+  static F min(F a, F b) {
+    return each([&](int i) { return a.x[i] < b.x[i] ? a.x[i] : b.x[i]; });
+  }  // the same
+  static M gt(F a, F b) {
+    return test([&](int i) { return a.x[i] > b.x[i]; });
+  }
   static M ge(F a, F b) {
     return test([&](int i) { return a.x[i] >= b.x[i]; });
   }

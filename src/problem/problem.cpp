@@ -8,6 +8,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "problem/bindings.hpp"
 #include "problem/validate.hpp"
 
 namespace tessera {
@@ -26,7 +27,9 @@ Problem make(const Inputs& inputs, const Outputs* outputs, const Options& option
   p.deterministic = options.deterministic, p.batch_invariant = options.batch_invariant;
   p.q_offset = options.q_offset;
   p.scale = options.scale ? *options.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(facts.dim)));
-  p.mask = options.mask;
+  problem::check_bindings("mask", options.mask.graph(), inputs.bind, facts.device);
+  problem::check_bindings("score", options.score.graph(), inputs.bind, facts.device);
+  p.mask = options.mask, p.score = options.score;
   if (!options.backend.empty()) p.backend = detail::Frozen<char, 32>(std::span(options.backend));
   return p;
 }
@@ -67,6 +70,7 @@ std::uint64_t hash(const Problem& p) {
         p.dim, p.dim_v, p.align_bytes, std::int64_t{std::bit_cast<std::int32_t>(scale)}})
     hash_of.add(static_cast<std::uint64_t>(field));
   hash_of.add(hash(p.mask.graph()));
+  if (!p.score.is_identity()) hash_of.add(hash(p.score.graph()));
   for (const char c : p.pinned()) hash_of.add(static_cast<unsigned char>(c));
   return hash_of.value();
 }
@@ -78,6 +82,7 @@ std::ostream& operator<<(std::ostream& out, const Problem& p) {
   if (p.out_dtype != p.dtype) text << " -> " << p.out_dtype;
   text << " b=" << p.batch << (p.packed ? " packed" : "") << " sq=" << p.tokens_q << " sk=" << p.tokens_kv
        << " hq=" << p.heads_q << " hkv=" << p.heads_kv << " d=" << p.dim << " dv=" << p.dim_v << " mask=" << p.mask;
+  if (!p.score.is_identity()) text << " score=" << p.score;
   text.precision(std::numeric_limits<float>::max_digits10);
   text << " scale=" << p.scale << " q_offset=";
   if (p.offset_per_sequence) text << "per sequence";

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 
+#include "problem/bindings.hpp"
 #include "problem/fail.hpp"
 #include "problem/layout.hpp"
 
@@ -304,6 +305,8 @@ void check_tensors(const Problem& problem, const Inputs& inputs, const Outputs& 
   if (facts.align_bytes < problem.align_bytes)
     fail(Code::plan_mismatch, "the plan was made for addresses and strides that are multiples of ", problem.align_bytes,
          " bytes, those of the tensors are multiples of ", facts.align_bytes, " only: describe and plan them anew");
+  check_bindings("mask", problem.mask.graph(), inputs.bind, facts.device);
+  check_bindings("score", problem.score.graph(), inputs.bind, facts.device);
 }
 
 // ------------------------------------------------------------------------------------------------ values

@@ -83,7 +83,7 @@ void widen(std::map<Pair, Errors>& largest, const Expectation& e, const Inputs& 
 Expectation expect(const Inputs& inputs, const Options& options, DType out, std::vector<Row> rows) {
   Expectation e;
   e.sequences = sequences(inputs, options), e.rows = std::move(rows), e.out = out;
-  Attended attended(options.mask);
+  Attended attended(inputs, options);
   e.exact = attend_exactly(inputs, options, e.rows, &attended);
   // One number for each (sequence, head): the largest error of standard attention. It must not be a matter of luck: the
   // sums are taken in four orders, and those rows that can show the largest error (whole heads, where rows are few) in

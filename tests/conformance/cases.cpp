@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "mods.hpp"
+
 namespace tessera::conformance {
 namespace {
 
@@ -78,6 +80,7 @@ void set_field(CaseSpec& c, std::string_view text, const std::string& field, std
   else if (field == "dtype") c.dtype = parse_dtype(value);
   else if (field == "out") c.out = parse_dtype(value);
   else if (field == "mask") c.mask = value;
+  else if (field == "score") c.score = value;
   else if (field == "layout") {
     for (const LayoutName& l : layout_names)
       if (value == l.name) return void(c.layout = l.layout);
@@ -117,7 +120,8 @@ void set_field(CaseSpec& c, std::string_view text, const std::string& field, std
     if (error != std::errc{} || end != value.data() + value.size()) refuse(text, field, "a 64-bit number is allowed");
   } else
     refuse(text, field,
-           "b, sq, sk, hq, hkv, d, dv, dtype, out, mask, layout, packed, slack, offset, offsets, index, scale, family, "
+           "b, sq, sk, hq, hkv, d, dv, dtype, out, mask, score, layout, packed, slack, offset, offsets, index, scale, "
+           "family, "
            "lse, threads, workspace, shift, invariant, rows and seed are allowed");
 }
 
@@ -132,8 +136,9 @@ std::ostream& operator<<(std::ostream& out, const CaseSpec& c) {
     if (c.slack != Lengths{}) out << " slack=" << c.slack.q << '/' << c.slack.k;
   }
   out << " hq=" << c.heads_q << " hkv=" << c.heads_kv << " d=" << c.dim << " dv=" << c.dim_v
-      << " dtype=" << name(c.dtype) << " out=" << name(c.out) << " mask=\"" << c.mask
-      << "\" layout=" << name_of(c.layout);
+      << " dtype=" << name(c.dtype) << " out=" << name(c.out) << " mask=\"" << c.mask << '"';
+  if (c.score != "s") out << " score=\"" << c.score << '"';
+  out << " layout=" << name_of(c.layout);
   if (c.offset) out << " offset=" << *c.offset;
   for (std::size_t i = 0; i < c.offsets.size(); ++i) out << (i ? "," : " offsets=") << c.offsets[i];
   if (c.wide_index) out << " index=i64";
@@ -196,7 +201,7 @@ CaseSpec parse_case(std::string_view text) {
     if (l.q < 0 || l.k < 0) refuse(text, "packed", "lengths of at least 0 are allowed");
   if (spec.heads_q % spec.heads_kv != 0) refuse(text, "hq", "a multiple of hkv is allowed");
   if (work(spec) > 1e12) refuse(text, "rows", "the case is too large for the oracle: fewer rows are allowed");
-  parse_mask(spec.mask);
+  parse_mask(spec.mask), parse_score(spec.score);
   return normalised(std::move(spec));
 }
 
@@ -369,7 +374,8 @@ CaseSpec generate(std::uint64_t suite_seed, std::int64_t index, DType dtype) {
   c.wide_index = r.chance(0.3);
   c.invariant = r.chance(0.25);
   const std::int64_t longest = std::max<std::int64_t>(c.tokens_k, 1);
-  c.mask = random_mask(r, longest, !c.invariant);
+  c.mask = r.chance(0.3) ? random_mod_mask(r, longest, !c.invariant) : random_mask(r, longest, !c.invariant);
+  if (r.chance(0.3)) c.score = random_score(r);
   if (r.chance(0.25)) {
     c.offset = r.pick<std::int64_t>(
         {0, 0, 1, -1, r.between(-20, 40), r.below(longest), -longest - 3, longest + 5, std::int64_t{1} << 33});
@@ -429,6 +435,7 @@ std::vector<CaseSpec> simpler(const CaseSpec& c) {
   lower([](const CaseSpec& s) -> const std::int64_t& { return s.dim_v; }, 1);
   propose([](CaseSpec& s) { s.dtype = s.out = f32; });
   propose([](CaseSpec& s) { s.out = s.dtype; });
+  propose([](CaseSpec& s) { s.score = "s"; });
   propose([](CaseSpec& s) { s.mask = "full"; });
   propose([](CaseSpec& s) {
     if (s.mask != "full") s.mask = "causal";

@@ -51,7 +51,7 @@ struct Lengths {
 struct CaseSpec {
   std::int64_t batch = 1, tokens_q = 1, tokens_k = 1, heads_q = 1, heads_kv = 1, dim = 8, dim_v = 8;
   DType dtype = f32, out = f32;
-  std::string mask = "full";
+  std::string mask = "full", score = "s";
   Layout layout = Layout::bshd;
   std::vector<Lengths> packed{};         // not empty: packed sequences; batch and tokens follow from it
   Lengths slack{};                       // packed: rows of the totals that belong to no sequence

@@ -152,7 +152,7 @@ void fill(const CaseData& data, const CaseSpec& c, Random& r) {
 // 0.
 void spoil(const CaseData& data, const CaseSpec& c, Random& r) {
   const Inputs& in = data.inputs;
-  Attended attended(data.options.mask);
+  Attended attended(data.inputs, data.options);
   for (const Sequence& s : data.sequences) {
     std::vector<std::int64_t> readers(static_cast<std::size_t>(s.k_count));
     for (std::int64_t q = 0; q < s.q_count; ++q)
@@ -181,6 +181,50 @@ void spoil(const CaseData& data, const CaseSpec& c, Random& r) {
   }
 }
 
+// A tensor for each name that the graph reads and that has none yet, with as many elements along an axis as its index
+// may ask for; where it asks for more, it gets the last.
+void bind_captures(CaseData& data, const CaseSpec& c, const Graph& graph, Random& r) {
+  std::int64_t tokens = std::max<std::int64_t>(c.tokens_k, c.tokens_q);
+  for (const Lengths& l : c.packed) tokens = std::max({tokens, l.q, l.k});
+  for (std::size_t slot = 0; slot < graph.captures.size(); ++slot) {
+    const Capture& capture = graph.captures[slot];
+    const std::string_view name = capture.name.data();
+    const auto bound = [&](const Binding& binding) { return binding.name == name; };
+    if (std::any_of(data.inputs.bind.begin(), data.inputs.bind.end(), bound)) continue;
+    std::vector<std::int64_t> shape(capture.rank, 40);
+    for (const Node& node : graph.nodes) {
+      if (node.op != Op::load || node.slot != slot) continue;
+      for (std::size_t a = 0; a < node.arg_count; ++a) {
+        const Op index = graph.nodes[node.arg[a]].op;
+        if (index == Op::batch) shape[a] = std::max<std::int64_t>(c.batch, 1);
+        if (index == Op::head) shape[a] = c.heads_q;
+        if (index == Op::query || index == Op::key) shape[a] = std::max<std::int64_t>(tokens, 1);
+      }
+    }
+    const DType dtype = capture.type == Type::real      ? r.pick({f32, f32, bf16, f16})
+                        : capture.type == Type::integer ? r.pick({i32, i64})
+                                                        : b8;
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    data.buffers.push_back(std::make_unique<Buffer>(dtype, count, 0, Poison::input));
+    Tensor t;
+    t.data = data.buffers.back()->data(), t.dtype = dtype, t.rank = capture.rank;
+    for (std::size_t a = shape.size(), step = 1; a-- > 0; step *= static_cast<std::size_t>(shape[a]))
+      t.shape[a] = shape[a], t.stride[a] = static_cast<std::int64_t>(step);
+    std::int64_t id = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (name == "len") id = r.below(tokens + 1);
+      else if (r.chance(0.04)) ++id;
+      const double value = capture.type == Type::integer   ? static_cast<double>(id)
+                           : capture.type == Type::boolean ? static_cast<double>(r.chance(0.7))
+                                                           : 0.5 * static_cast<double>(r.normal());
+      set_element(t, i, value);
+    }
+    data.captured_names.push_back(std::make_unique<std::string>(name));
+    data.inputs.bind.add({*data.captured_names.back(), t});
+  }
+}
+
 void own_rows(const CaseData& data, const Tensor& t, const Tensor& lse, std::vector<char>& o_owned,
               std::vector<char>& lse_owned, std::int64_t o_first, std::int64_t lse_first) {
   for_rows(data, t, true, [&](const Sequence& s, std::int64_t token, std::int64_t head, std::int64_t at) {
@@ -193,7 +237,7 @@ void own_rows(const CaseData& data, const Tensor& t, const Tensor& lse, std::vec
 
 CaseData make_data(const CaseSpec& c) {
   CaseData data;
-  data.options.mask = parse_mask(c.mask);
+  data.options.mask = parse_mask(c.mask), data.options.score = parse_score(c.score);
   data.options.scale = c.scale, data.options.q_offset = c.offset, data.options.batch_invariant = c.invariant;
   place_inputs(data, c);
   if (!c.packed.empty()) {
@@ -204,6 +248,8 @@ CaseData make_data(const CaseSpec& c) {
   if (!c.offsets.empty()) data.inputs.q_offset = integers(data, c, c.offsets);
   data.sequences = sequences(data.inputs, data.options);
   Random random(c.seed);
+  for (const Graph* graph : {&data.options.mask.graph(), &data.options.score.graph()})
+    bind_captures(data, c, *graph, random);
   fill(data, c, random);
   if (c.family == Family::nan_masked || c.family == Family::nan_attended) spoil(data, c, random);
   for (const auto& buffer : data.buffers) buffer->remember();

@@ -22,6 +22,7 @@ struct OutputSet {
 
 struct CaseData {
   std::vector<std::unique_ptr<Buffer>> buffers;  // of the inputs
+  std::vector<std::unique_ptr<std::string>> captured_names;
   Inputs inputs{};
   Options options{};
   std::vector<Sequence> sequences;

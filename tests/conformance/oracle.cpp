@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "mods/graph.hpp"
+#include "mods.hpp"
 #include "random.hpp"
 
 namespace tessera::conformance {
@@ -19,7 +19,8 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
   const std::int64_t group = heads_of(inputs.q) / heads_of(inputs.k);
   const std::int64_t dim = dim_of(inputs.q), dim_v = dim_of(inputs.v);
   const double scale = scale_of(inputs, options);
-  Attended own(options.mask);
+  Attended own(inputs, options);
+  const Evaluated mod(options.score.graph(), inputs);
   if (!attended) attended = &own;
   Exact exact;
   exact.dim_v = dim_v;
@@ -49,9 +50,10 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
         const double term = q[i] * k[key * dim + i];
         dot += term, terms += std::abs(term);
       }
-      if (scale * dot == -infinity) continue;
-      score.push_back(scale * dot), size.push_back(std::abs(scale) * terms), seen.push_back(key);
-      top = std::max(top, scale * dot);
+      const double s = mod.score_at(sequence, row.h, row.q, key, scale * dot);
+      if (s == -infinity) continue;
+      score.push_back(s), size.push_back(std::abs(scale) * terms), seen.push_back(key);
+      top = std::max(top, s);
     }
     double sum = 0;
     std::vector<double> o(dim_v), pv(dim_v);
@@ -185,8 +187,11 @@ void set_element(const Tensor& tensor, std::int64_t offset, double value) {
     case DType::i64:
       tensor.as<std::int64_t>()[offset] = static_cast<std::int64_t>(value);
       break;
+    case DType::b8:
+      tensor.as<bool>()[offset] = value != 0;
+      break;
     default:
-      throw Error(Code::invalid_dtype, "the suite writes f32, bf16, f16, i32 and i64");
+      throw Error(Code::invalid_dtype, "the suite writes f32, bf16, f16, i32, i64 and b8");
   }
 }
 
@@ -195,9 +200,12 @@ float scale_of(const Inputs& inputs, const Options& options) {
 }
 
 // -------------------------------------------------------------------------------------------------------- which keys
-Attended::Attended(const Mask& mask) : mask_(mask) {
-  for (const Node& node : mask.graph().nodes) names_head_ |= node.op == Op::head;
+Attended::Attended(const Inputs& inputs, const Options& options)
+    : mask_(std::make_unique<Evaluated>(options.mask.graph(), inputs)) {
+  for (const Node& node : options.mask.graph().nodes) names_head_ |= node.op == Op::head;
 }
+
+Attended::~Attended() = default;
 
 const std::vector<std::int64_t>& Attended::keys(const Sequence& sequence, std::int64_t head, std::int64_t query) {
   constexpr std::int64_t most = 1 << 23;
@@ -205,9 +213,8 @@ const std::vector<std::int64_t>& Attended::keys(const Sequence& sequence, std::i
   if (const auto known = rows_.find(row); known != rows_.end()) return known->second;
   if (remembered_ > most) rows_.clear(), remembered_ = 0;
   std::vector<std::int64_t>& keys = rows_[row];
-  mods::Point point{.b = sequence.index, .h = head, .q = query + sequence.q_offset};
-  for (point.k = 0; point.k < sequence.k_count; ++point.k)
-    if (mask_.is_full() || mods::evaluate_mask(mask_.graph(), point)) keys.push_back(point.k);
+  for (std::int64_t key = 0; key < sequence.k_count; ++key)
+    if (mask_->mask_at(sequence, head, query, key)) keys.push_back(key);
   remembered_ += std::ssize(keys) + 8;
   return keys;
 }

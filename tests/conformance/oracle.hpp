@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -41,14 +42,16 @@ inline std::int64_t heads_of(const Tensor& tensor) { return tensor.shape[tensor.
 inline std::int64_t dim_of(const Tensor& tensor) { return tensor.shape[tensor.rank - 1]; }
 float scale_of(const Inputs& inputs, const Options& options);
 
+class Evaluated;  // mods.hpp
 // Which keys a row attends to, by the mask's interpreter. Remembers them, up to a limit.
 class Attended {
  public:
-  explicit Attended(const Mask& mask);
+  Attended(const Inputs& inputs, const Options& options);
+  ~Attended();
   const std::vector<std::int64_t>& keys(const Sequence& sequence, std::int64_t head, std::int64_t query);
 
  private:
-  Mask mask_;
+  std::unique_ptr<Evaluated> mask_;
   bool names_head_ = false;
   std::map<std::array<std::int64_t, 3>, std::vector<std::int64_t>> rows_;  // by sequence, head (if named), query
   std::int64_t remembered_ = 0;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "mods.hpp"
 #include "oracle.hpp"
 #include "standard.hpp"
 
@@ -36,7 +37,8 @@ void attend(Mistake mistake, const Inputs& in, const Outputs& out, const Options
   std::vector<Sequence> all = sequences(in, options);
   const std::int64_t dim = dim_of(in.q), dim_v = dim_of(in.v), heads = heads_of(in.q), heads_kv = heads_of(in.k);
   const float scale = mistake == Mistake::no_scale ? 1 : scale_of(in, options);
-  Attended attended(options.mask);
+  Attended attended(in, options);
+  const Evaluated mod(options.score.graph(), in);
   std::vector<float> o(dim_v), scores;
   for (Sequence& s : all) {
     if (mistake == Mistake::offset_ignored) s.q_offset = 0;
@@ -60,6 +62,7 @@ void attend(Mistake mistake, const Inputs& in, const Outputs& out, const Options
             dot += (mistake == Mistake::scale_in_rounded_q ? round_to(in.q.dtype, q * scale) : q) * at(in.k, at_k + i);
           }
           if (mistake != Mistake::scale_in_rounded_q) dot *= scale;
+          dot = mod.score_fp32_at(s, head, query, key, dot);
           if (dot == -infinity) continue;
           seen.push_back(key), scores.push_back(dot), top = std::max(top, dot);
         }

@@ -27,8 +27,8 @@ void call(const Subject& subject, const CaseData& data, const Inputs& inputs, co
 
 namespace {
 
-bool names_batch(const Mask& mask) {
-  const auto& nodes = mask.graph().nodes;
+bool names_batch(const Graph& graph) {
+  const auto& nodes = graph.nodes;
   return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == Op::batch; });
 }
 
@@ -43,6 +43,7 @@ void compare_alone(const Subject& subject, const CaseSpec& c, const CaseData& da
   CaseData one;
   one.options = data.options;
   one.options.q_offset = s.q_offset + first;
+  one.inputs.bind = data.inputs.bind;
   one.inputs.q = rows_of(data.inputs.q, s, true, first, count);
   one.inputs.k = rows_of(data.inputs.k, s, false, 0, s.k_count);
   one.inputs.v = rows_of(data.inputs.v, s, false, 0, s.k_count);
@@ -61,7 +62,8 @@ void compare_alone(const Subject& subject, const CaseSpec& c, const CaseData& da
 }
 
 void check_invariance(const Subject& subject, const CaseSpec& c, const CaseData& data, const Outputs& whole) {
-  if (data.sequences.empty() || names_batch(data.options.mask)) return;
+  if (data.sequences.empty() || names_batch(data.options.mask.graph()) || names_batch(data.options.score.graph()))
+    return;
   Random random(c.seed ^ 0x5eed);
   const Sequence& s = data.sequences[random.below(std::ssize(data.sequences))];
   if (s.q_count == 0) return;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "mods.hpp"
+
 namespace tessera::conformance {
 
 float round_to(DType dtype, float value) {
@@ -52,7 +54,8 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
   const bool scale_first = order % 2 == 1, fused = order / 2 % 2 == 1;
   const float all_scale = scale_of(inputs, options);
   const float scale = scale_first ? 1 : all_scale, q_scale = scale_first ? all_scale : 1;
-  Attended own(options.mask);
+  Attended own(inputs, options);
+  const Evaluated mod(options.score.graph(), inputs);
   if (!attended) attended = &own;
   const std::vector<std::int64_t> dims = in_order(dim, order, orders);
   Standard standard;
@@ -84,7 +87,7 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
       for (std::size_t n = 0; n < 4; ++n) k_rows[n] = k.data() + keys[first + std::min(n, count - 1)] * dim;
       fused ? dot_four<true>(q.data(), k_rows, dim, dot) : dot_four<false>(q.data(), k_rows, dim, dot);
       for (std::size_t n = 0; n < count; ++n) {
-        const float s = scale * dot[n];
+        const float s = mod.score_fp32_at(sequence, row.h, row.q, keys[first + n], scale * dot[n]);
         if (s == -infinity) continue;
         score.push_back(s), seen.push_back(keys[first + n]);
         top = std::max(top, s);

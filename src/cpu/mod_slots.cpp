@@ -1,0 +1,135 @@
+#include "cpu/mod_slots.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "cpu/kernels.hpp"
+#include "mods/arithmetic.hpp"
+
+namespace tessera::cpu {
+namespace {
+
+using mods::Axis;
+
+std::span<const mods::Table> tables_of(const Mod& mod) {
+  return {mod.tables, static_cast<std::size_t>(mod.table_count)};
+}
+
+// Coordinates of a stretch of points, kept for their capacity.
+struct Coordinates {
+  std::vector<std::int64_t> h, q, k;
+  std::vector<float> s, out;
+};
+Coordinates& coordinates() {
+  thread_local Coordinates all;
+  return all;
+}
+
+mods::Point origin(const Tile& tile) {
+  mods::Point at;
+  at.b = tile.batch, at.h = tile.first_head, at.q = tile.q_position;
+  return at;
+}
+
+void coordinates_of_row(const Tile& tile, std::int64_t row, std::int64_t& h, std::int64_t& q) {
+  row = std::min(row, tile.rows() - 1);  // lanes past the last row repeat it
+  h = tile.first_head + row / tile.queries, q = tile.q_position + row % tile.queries;
+}
+
+// For each row of the panel, its keys: out[i * panel + lane].
+void evaluate_graph(const Tile& tile, const Mod& mod, const Graph& graph, std::int64_t first_row, std::int64_t panel,
+                    std::int64_t key, std::int64_t keys, const float* s, float* out) {
+  Coordinates& c = coordinates();
+  const auto n = static_cast<std::size_t>(keys);
+  c.k.resize(n), c.s.resize(n), c.out.resize(n);
+  for (std::int64_t i = 0; i < keys; ++i) c.k[static_cast<std::size_t>(i)] = key + i;
+  for (std::int64_t lane = 0; lane < panel; ++lane) {
+    mods::Line line{origin(tile), nullptr, nullptr, c.k.data(), nullptr};
+    coordinates_of_row(tile, first_row + lane, line.at.h, line.at.q);
+    if (s) {
+      for (std::int64_t i = 0; i < keys; ++i) c.s[static_cast<std::size_t>(i)] = s[i * panel + lane];
+      line.s = c.s.data();
+    }
+    mods::evaluate_line(graph, line, keys, tables_of(mod), c.out.data());
+    for (std::int64_t i = 0; i < keys; ++i) out[i * panel + lane] = c.out[static_cast<std::size_t>(i)];
+  }
+}
+
+}  // namespace
+
+Mod bind(const mods::Program* program, const mods::Table* tables, std::int64_t table_count) {
+  Mod mod;
+  if (!program) return mod;
+  mod.program = program, mod.tables = tables, mod.table_count = table_count;
+  mod.slots = program->slots.data(), mod.slot_count = static_cast<std::int64_t>(program->slots.size());
+  mod.steps = program->steps.data(), mod.step_count = static_cast<std::int64_t>(program->steps.size());
+  mod.buffers = program->buffers, mod.result = program->result;
+  return mod;
+}
+
+void fill_rows(const Tile& tile, const Mod& mod, std::int64_t padded_rows, Slots& slots) {
+  Coordinates& c = coordinates();
+  const auto n = static_cast<std::size_t>(padded_rows);
+  c.h.resize(n), c.q.resize(n);
+  for (std::size_t i = 0; i < n; ++i) coordinates_of_row(tile, static_cast<std::int64_t>(i), c.h[i], c.q[i]);
+  slots.rows_exact = true, slots.next_key = -1;
+  for (std::int64_t i = 0; i < mod.slot_count; ++i) {
+    const mods::Slot& slot = mod.slots[i];
+    float* at = slots.at + i * slots.stride;
+    if (slot.axis == Axis::uniform)
+      slots.rows_exact &= mods::evaluate_line(slot.graph, {origin(tile)}, 1, tables_of(mod), at);
+    else if (slot.axis == Axis::row)
+      slots.rows_exact &=
+          mods::evaluate_line(slot.graph, {origin(tile), c.h.data(), c.q.data()}, padded_rows, tables_of(mod), at);
+  }
+}
+
+void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t key, std::int64_t keys,
+               Slots& slots) {
+  Coordinates& c = coordinates();
+  slots.exact = slots.rows_exact;
+  const auto n = static_cast<std::size_t>(padded_rows + keys);
+  c.k.resize(n), c.q.resize(n);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(keys); ++i) c.k[i] = key + static_cast<std::int64_t>(i);
+  // Distances from (first query - last key) on, as queries seen from the last key. Those of the block before stand
+  // `keys` places further: they move, the new ones come before them.
+  const bool moves = slots.next_key == key;
+  const std::int64_t all = padded_rows + keys - 1, fresh = moves ? std::min(keys, all) : all;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(fresh); ++i)
+    c.q[i] = tile.q_position + static_cast<std::int64_t>(i);
+  mods::Point last = origin(tile);
+  last.k = key + keys - 1;
+  for (std::int64_t i = 0; i < mod.slot_count; ++i) {
+    const mods::Slot& slot = mod.slots[i];
+    float* at = slots.at + i * slots.stride;
+    if (slot.axis == Axis::key) {
+      slots.exact &=
+          mods::evaluate_line(slot.graph, {origin(tile), nullptr, nullptr, c.k.data()}, keys, tables_of(mod), at);
+    } else if (slot.axis == Axis::distance) {
+      if (moves) std::copy_backward(at, at + (all - fresh), at + all);
+      slots.exact &= mods::evaluate_line(slot.graph, {last, nullptr, c.q.data()}, fresh, tables_of(mod), at);
+    }
+  }
+  slots.next_key = key + keys;
+}
+
+void fill_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
+                std::int64_t keys, const float* s, Slots& slots) {
+  for (std::int64_t i = 0; i < mod.slot_count; ++i)
+    if (mod.slots[i].axis == Axis::pair)
+      evaluate_graph(tile, mod, mod.slots[i].graph, first_row, panel, key, keys, s, slots.at + i * slots.stride);
+}
+
+void evaluate_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
+                    std::int64_t keys, const float* s, float* out) {
+  evaluate_graph(tile, mod, mod.program->whole, first_row, panel, key, keys, s, out);
+}
+
+void apply_each(Op op, const float* a, const float* b, std::int64_t count, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const mods::Value x{0, static_cast<double>(a[i])}, y{0, static_cast<double>(b[i])};
+    out[i] = static_cast<float>(mods::compute(op, Type::real, x, y, y).r);
+  }
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,64 @@
+// What a mod's program reads while the kernel walks an item: the slots, filled here in code without an instruction set
+// of its own. Measurements: docs/kernels/cpu.md.
+// Must not know: plans, threads.
+#pragma once
+#include <cstdint>
+
+#include "mods/program.hpp"
+
+namespace tessera::cpu {
+
+struct Tile;
+
+// A program bound to its tensors. Plain pointers: the kernels' code must not use the standard library.
+struct Mod {
+  const mods::Program* program = nullptr;  // null: there is none
+  const mods::Table* tables = nullptr;
+  std::int64_t table_count = 0;
+  const mods::Slot* slots = nullptr;
+  std::int64_t slot_count = 0;
+  const mods::Step* steps = nullptr;
+  std::int64_t step_count = 0, buffers = 0;
+  mods::Operand result;
+
+  explicit operator bool() const { return program != nullptr; }
+};
+// program: may be null. It and the tables outlive the mod.
+Mod bind(const mods::Program* program, const mods::Table* tables, std::int64_t table_count);
+
+// Keys that the steps work on at a time: a value of a strip, and some more, stay in L1.
+inline constexpr std::int64_t strip_keys = 16;
+
+// Slots of one item, side by side at `stride` floats: of a row [rows], of a key [keys of the block], of the distance
+// [rows + keys of the block - 1] from the farthest key on, of pairs [keys of the strip][panel].
+struct Slots {
+  float* at = nullptr;
+  std::int64_t stride = 0;
+  bool rows_exact = true, exact = true;  // whether the integers among the slots are small enough for the steps
+  std::int64_t next_key = -1;            // distances of the block that ends here are still there
+};
+inline std::int64_t slot_stride(std::int64_t padded_rows, std::int64_t k_block, std::int64_t panel) {
+  const std::int64_t line = padded_rows + k_block, pairs = strip_keys * panel;
+  return ((line > pairs ? line : pairs) + 31) / 16 * 16;
+}
+
+// Of scratch: the slots, the steps' buffers, and the values of a strip.
+inline std::int64_t mod_floats(const Mod& mod, std::int64_t padded_rows, std::int64_t k_block, std::int64_t panel) {
+  if (!mod.program) return 0;
+  return mod.slot_count * slot_stride(padded_rows, k_block, panel) + (mod.buffers + 1) * strip_keys * panel;
+}
+
+// Once an item, then once a block of keys [key, key + keys) in ascending order.
+void fill_rows(const Tile& tile, const Mod& mod, std::int64_t padded_rows, Slots& slots);
+void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t key, std::int64_t keys,
+               Slots& slots);
+// The slots of pairs for rows [first_row, first_row + panel) and keys [key, key + keys); s: their scores [keys][panel].
+void fill_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
+                std::int64_t keys, const float* s, Slots& slots);
+// The whole program, pair by pair, where the integers are too large for the steps. out: [keys][panel], may be s.
+void evaluate_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
+                    std::int64_t keys, const float* s, float* out);
+// Operations without a vector form: out[i] = op(a[i], b[i]).
+void apply_each(Op op, const float* a, const float* b, std::int64_t count, float* out);
+
+}  // namespace tessera::cpu

@@ -1,0 +1,174 @@
+// The steps of a mod's program over a strip of keys, in the vectors of one instruction set. Included by forward.hpp,
+// under its rules. Must not know: plans, threads, where the slots come from.
+#pragma once
+#include "cpu/mod_slots.hpp"
+
+namespace tessera::cpu {
+namespace {
+
+template <class S>
+struct Steps {
+  using F = typename S::F;
+  using M = typename S::M;
+  using Op = tessera::Op;
+  static constexpr int lanes = S::lanes;
+  static constexpr int panel = 2 * lanes;
+
+  // Where an operand's values lie: of key i, base[i * step], the same in all lanes or a vector for each half.
+  struct View {
+    const float* base;
+    std::int64_t step;
+    bool same;
+    F get(std::int64_t i, int half) const {
+      return same ? S::set(base[i * step]) : S::load_any(base + i * step + half * lanes);
+    }
+  };
+  // A strip: rows of a panel that starts at `row` of the item, keys from `key` of a block of `keys`.
+  struct Strip {
+    const Mod& mod;
+    const Slots& slots;
+    std::int64_t row, key, keys;
+    const float* s;
+    float* buffers;
+  };
+  static View view(const Strip& at, const mods::Operand& operand) {
+    using Kind = mods::Operand::Kind;
+    if (operand.kind == Kind::number) return {&operand.number, 0, true};
+    if (operand.kind == Kind::score) return {at.s, panel, false};
+    if (operand.kind == Kind::step) return {at.buffers + operand.index * strip_keys * panel, panel, false};
+    const float* slot = at.slots.at + operand.index * at.slots.stride;
+    switch (at.mod.slots[operand.index].axis) {
+      case mods::Axis::uniform:
+        return {slot, 0, true};
+      case mods::Axis::row:
+        return {slot + at.row, 0, false};
+      case mods::Axis::key:
+        return {slot + at.key, 1, true};
+      case mods::Axis::distance:  // ascending with the query, descending with the key
+        return {slot + at.row + at.keys - 1 - at.key, -1, false};
+      case mods::Axis::pair:
+        break;
+    }
+    return {slot, panel, false};
+  }
+
+  static F zero() { return S::set(0); }
+  static F one() { return S::set(1); }
+  static F truth(M m) { return S::select(m, one(), zero()); }
+  static M is_true(F a) { return S::eq(a, one()); }
+  static F negated(F a) { return S::mul(a, S::set(-1)); }
+  static F absolute(F a) { return S::select(S::ge(a, zero()), a, negated(a)); }
+  // e^x and 2^x, of any x: the kernel's exp2 takes what is not positive; above, the square of 1 / 2^(-x / 2).
+  static F power(F x, float c) {
+    const F low = S::exp2(S::select(S::gt(x, zero()), S::mul(x, S::set(-0.5f)), x), S::set(c));
+    const F high = S::div(one(), low);
+    return S::select(S::gt(x, zero()), S::mul(high, high), low);
+  }
+  static constexpr float log2e = 1.44269504f;
+  // x P(x^2) / Q(x^2), fitted on [0, 9.02]: 2.1e-8 relative before rounding, and exact about 0, where 1 - 2 / (1 +
+  // e^2x) has no digits left. Beyond, the float is 1.
+  static F hyperbolic_tangent(F x) {
+    constexpr float p[5] = {0.9999999790f, 0.1337971382f, 3.494029651e-3f, 2.058340099e-5f, 1.331896365e-8f};
+    constexpr float q[5] = {1.0f, 0.4671302907f, 2.587105455e-2f, 3.283084819e-4f, 7.761974402e-7f};
+    x = S::max(S::set(-9.01f), S::min(S::set(9.01f), x));
+    const F u = S::mul(x, x);
+    F a = S::set(p[4]), b = S::set(q[4]);
+    for (int i = 3; i >= 0; --i) a = S::fma(a, u, S::set(p[i])), b = S::fma(b, u, S::set(q[i]));
+    return S::div(S::mul(x, a), b);
+  }
+  static F sigmoid(F x) {
+    const F e = power(negated(absolute(x)), log2e), r = S::div(one(), S::add(one(), e));
+    return S::select(S::ge(x, zero()), r, S::mul(e, r));
+  }
+
+  template <class Fn>
+  static inline __attribute__((always_inline)) void each(std::int64_t n, float* out, Fn fn) {
+    for (std::int64_t i = 0; i < n; ++i)
+      for (int half = 0; half < 2; ++half) S::store(out + i * panel + half * lanes, fn(i, half));
+  }
+
+  // The value of the program for keys [key, key + n): out [n][panel], may be the scores.
+  static void run(const Strip& at, std::int64_t n, float* out) {
+    for (std::int64_t i = 0; i < at.mod.step_count; ++i) step(at, at.mod.steps[i], n);
+    const View result = view(at, at.mod.result);
+    each(n, out, [&](std::int64_t i, int half) { return result.get(i, half); });
+  }
+
+  static void step(const Strip& at, const mods::Step& step, std::int64_t n) {
+    const View a = view(at, step.arg[0]), b = view(at, step.arg[1]), c = view(at, step.arg[2]);
+    float* out = at.buffers + step.buffer * strip_keys * panel;
+    const auto unary = [&](auto fn) __attribute__((always_inline)) {
+      each(n, out, [&](std::int64_t i, int half) { return fn(a.get(i, half)); });
+    };
+    const auto binary = [&](auto fn) __attribute__((always_inline)) {
+      each(n, out, [&](std::int64_t i, int half) { return fn(a.get(i, half), b.get(i, half)); });
+    };
+    switch (step.op) {
+      case Op::add:
+        return binary([](F x, F y) { return S::add(x, y); });
+      case Op::sub:
+        return binary([](F x, F y) { return S::sub(x, y); });
+      case Op::mul:
+      case Op::logical_and:
+        return binary([](F x, F y) { return S::mul(x, y); });
+      case Op::div:
+        return binary([](F x, F y) { return S::div(x, y); });
+      case Op::min:  // of a number and a NaN, the number
+        return binary([](F x, F y) { return S::select(S::eq(y, y), S::min(x, y), x); });
+      case Op::max:
+        return binary([](F x, F y) { return S::select(S::eq(y, y), S::max(x, y), x); });
+      case Op::logical_or:
+        return binary([](F x, F y) { return S::max(x, y); });
+      case Op::lt:
+        return binary([](F x, F y) { return truth(S::gt(y, x)); });
+      case Op::le:
+        return binary([](F x, F y) { return truth(S::ge(y, x)); });
+      case Op::gt:
+        return binary([](F x, F y) { return truth(S::gt(x, y)); });
+      case Op::ge:
+        return binary([](F x, F y) { return truth(S::ge(x, y)); });
+      case Op::eq:
+        return binary([](F x, F y) { return truth(S::eq(x, y)); });
+      case Op::ne:
+        return binary([](F x, F y) { return S::select(S::eq(x, y), zero(), one()); });
+      case Op::logical_not:
+        return unary([](F x) { return S::sub(one(), x); });
+      case Op::neg:
+        return unary([](F x) { return negated(x); });
+      case Op::abs:
+        return unary([](F x) { return absolute(x); });
+      case Op::sign:  // of a zero and a NaN: itself
+        return unary(
+            [](F x) { return S::select(S::gt(x, zero()), one(), S::select(S::gt(zero(), x), S::set(-1), x)); });
+      case Op::exp:
+        return unary([](F x) { return power(x, log2e); });
+      case Op::exp2:
+        return unary([](F x) { return power(x, 1); });
+      case Op::tanh:
+        return unary([](F x) { return hyperbolic_tangent(x); });
+      case Op::sigmoid:
+        return unary([](F x) { return sigmoid(x); });
+      case Op::sqrt:
+        return unary([](F x) { return S::sqrt(x); });
+      case Op::rsqrt:
+        return unary([](F x) { return S::div(one(), S::sqrt(x)); });
+      case Op::to_real:
+        return unary([](F x) { return x; });
+      case Op::select:
+        return each(n, out, [&](std::int64_t i, int half) {
+          return S::select(is_true(a.get(i, half)), b.get(i, half), c.get(i, half));
+        });
+      default: {  // log, erf, pow: one by one
+        alignas(64) float x[panel], y[panel];
+        for (std::int64_t i = 0; i < n; ++i) {
+          for (int half = 0; half < 2; ++half)
+            S::store(x + half * lanes, a.get(i, half)), S::store(y + half * lanes, b.get(i, half));
+          apply_each(step.op, x, y, panel, out + i * panel);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace tessera::cpu

@@ -1,0 +1,102 @@
+// A graph at many points: the interpreter again, an operation at a time over a stretch of points, so that the cost of
+// deciding what to do is shared.
+#include <algorithm>
+#include <bit>
+#include <utility>
+#include <vector>
+
+#include "mods/arithmetic.hpp"
+#include "mods/program.hpp"
+
+namespace tessera::mods {
+namespace {
+
+constexpr std::int64_t stretch = 64;
+
+using Apply = void (*)(Type type, const Value* a, const Value* b, const Value* c, Value* out, std::int64_t count);
+
+template <Op op>
+void apply(Type type, const Value* a, const Value* b, const Value* c, Value* out, std::int64_t count) {
+  // The type outside of the loop: what remains of compute() inside is one operation.
+  if (type == Type::real)
+    for (std::int64_t i = 0; i < count; ++i) out[i] = compute(op, Type::real, a[i], b[i], c[i]);
+  else
+    for (std::int64_t i = 0; i < count; ++i) out[i] = compute(op, Type::integer, a[i], b[i], c[i]);
+}
+template <std::size_t... op>
+constexpr std::array<Apply, sizeof...(op)> table_of(std::index_sequence<op...>) {
+  return {&apply<static_cast<Op>(op)>...};
+}
+constexpr auto table = table_of(std::make_index_sequence<op_count>());
+
+}  // namespace
+
+bool evaluate_line(const Graph& graph, const Line& line, std::int64_t count, std::span<const Table> tables,
+                   float* out) {
+  const std::size_t nodes = graph.nodes.size();
+  thread_local std::vector<Value> values;
+  if (values.size() < nodes * stretch) values.resize(nodes * stretch);
+  const Type result = graph.nodes[nodes - 1].type;
+  bool exact = true;
+  for (std::int64_t first = 0; first < count; first += stretch) {
+    const std::int64_t n = std::min(stretch, count - first);
+    const auto at = [&](std::size_t node) { return values.data() + static_cast<std::int64_t>(node) * stretch; };
+    for (std::size_t i = 0; i < nodes; ++i) {
+      const Node& node = graph.nodes[i];
+      Value* here = at(i);
+      const auto fill = [&](const Value& value) { std::fill(here, here + n, value); };
+      const auto coordinate = [&](const std::int64_t* each, std::int64_t all) {
+        for (std::int64_t p = 0; p < n; ++p) here[p] = {each ? each[first + p] : all, 0};
+      };
+      const auto bits = [&](Type type, std::int64_t value) {
+        fill(type == Type::real ? Value{0, std::bit_cast<double>(value)} : Value{value, 0});
+      };
+      switch (node.op) {
+        case Op::constant:
+          bits(node.type, node.value);
+          break;
+        case Op::param:
+          bits(node.type, graph.params[node.slot].value);
+          break;
+        case Op::batch:
+          coordinate(nullptr, line.at.b);
+          break;
+        case Op::head:
+          coordinate(line.h, line.at.h);
+          break;
+        case Op::query:
+          coordinate(line.q, line.at.q);
+          break;
+        case Op::key:
+          coordinate(line.k, line.at.k);
+          break;
+        case Op::score:
+          for (std::int64_t p = 0; p < n; ++p)
+            here[p] = {0, line.s ? static_cast<double>(line.s[first + p]) : line.at.s};
+          break;
+        case Op::load:
+          for (std::int64_t p = 0; p < n; ++p) {
+            std::int64_t index[Capture::max_rank] = {};
+            for (std::size_t a = 0; a < node.arg_count; ++a) index[a] = at(node.arg[a])[p].i;
+            here[p] = element(tables[node.slot], node.arg_count, index);
+          }
+          break;
+        default:
+          table[static_cast<std::size_t>(node.op)](graph.nodes[node.arg[node.op == Op::select ? 1 : 0]].type,
+                                                   at(node.arg[0]), at(node.arg[1]), at(node.arg[2]), here, n);
+      }
+    }
+    const Value* end = at(nodes - 1);
+    if (result == Type::real) {
+      for (std::int64_t p = 0; p < n; ++p) out[first + p] = static_cast<float>(end[p].r);
+    } else {
+      for (std::int64_t p = 0; p < n; ++p) {
+        exact = exact && end[p].i >= -Program::exact && end[p].i <= Program::exact;
+        out[first + p] = static_cast<float>(end[p].i);
+      }
+    }
+  }
+  return exact;
+}
+
+}  // namespace tessera::mods

@@ -1,0 +1,16 @@
+// Captured tensors: from the names in a graph to the tensors of a call.
+// Must not know: devices' abilities, tile sizes, backends.
+#pragma once
+#include "mods/graph.hpp"
+#include "tessera/problem.hpp"
+
+namespace tessera::problem {
+
+// Refuses a name without a tensor, and a tensor of another kind, rank or device than the graph reads, or without data.
+// `what`: "mask" or "score". Allocates nothing when all is well.
+void check_bindings(const char* what, const Graph& graph, const Bindings& bind, const Device& device);
+
+// The tables of the graph's captures, in their order. tables: room for Bindings::most.
+void bind_tables(const Graph& graph, const Bindings& bind, mods::Table* tables);
+
+}  // namespace tessera::problem

@@ -1,0 +1,128 @@
+#include "mods.hpp"
+
+#include <bit>
+
+#include "mods/arithmetic.hpp"
+#include "problem/bindings.hpp"
+
+namespace tessera::conformance {
+namespace {
+
+mods::Point point(const Sequence& s, std::int64_t head, std::int64_t query, std::int64_t key, double score) {
+  return {.b = s.index, .h = head, .q = query + s.q_offset, .k = key, .s = score};
+}
+
+}  // namespace
+
+Evaluated::Evaluated(const Graph& graph, const Inputs& inputs) : graph_(graph) {
+  problem::bind_tables(graph_, inputs.bind, tables_.data());
+}
+
+bool Evaluated::mask_at(const Sequence& s, std::int64_t head, std::int64_t query, std::int64_t key) const {
+  return mods::evaluate_mask(graph_, point(s, head, query, key, 0), tables());
+}
+
+double Evaluated::score_at(const Sequence& s, std::int64_t head, std::int64_t query, std::int64_t key,
+                           double score) const {
+  return mods::evaluate_score(graph_, point(s, head, query, key, score), tables());
+}
+
+float Evaluated::score_fp32_at(const Sequence& s, std::int64_t head, std::int64_t query, std::int64_t key,
+                               float score) const {
+  if (is_empty()) return score;
+  const mods::Point at = point(s, head, query, key, static_cast<double>(score));
+  thread_local std::vector<mods::Value> values;
+  values.assign(graph_.nodes.size(), {0, 0});
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Node& n = graph_.nodes[i];
+    const auto bits = [&](std::int64_t value) {
+      return n.type == Type::real ? mods::Value{0, std::bit_cast<double>(value)} : mods::Value{value, 0};
+    };
+    if (n.op == Op::constant) values[i] = bits(n.value);
+    else if (n.op == Op::param) values[i] = bits(graph_.params[n.slot].value);
+    else if (n.op == Op::batch) values[i].i = at.b;
+    else if (n.op == Op::head) values[i].i = at.h;
+    else if (n.op == Op::query) values[i].i = at.q;
+    else if (n.op == Op::key) values[i].i = at.k;
+    else if (n.op == Op::score) values[i].r = at.s;
+    else if (n.op == Op::load) {
+      std::int64_t index[Capture::max_rank] = {};
+      for (std::size_t a = 0; a < n.arg_count; ++a) index[a] = values[n.arg[a]].i;
+      values[i] = mods::element(tables_[n.slot], n.arg_count, index);
+    } else {
+      values[i] = mods::compute(n.op, graph_.nodes[n.arg[n.op == Op::select ? 1 : 0]].type, values[n.arg[0]],
+                                values[n.arg[1]], values[n.arg[2]]);
+    }
+    values[i].r = static_cast<double>(static_cast<float>(values[i].r));
+  }
+  return static_cast<float>(values.back().r);
+}
+
+std::string random_score(Random& r) {
+  switch (r.below(14)) {
+    case 0:
+      return "softcap(" + std::to_string(r.between(1, 40)) + ".0)";
+    case 1:
+      return "alibi(slope)";
+    case 2:
+      return "(s + (table[h][((k - q) + " + std::to_string(r.between(0, 60)) + ")]))";
+    case 3:
+      return "s + bias[q][k]";
+    case 4:
+      return "s + bias[b][h][q][k]";
+    case 5:
+      return "20.0 * tanh(s / 20.0) + 0.25 * h - table[h][k - q]";
+    case 6:
+      return "where((q + k) % 3 == 0, s, s - 1.5)";
+    case 7:
+      return "sigmoid(s) * 6.0 + 0.01 * min(q, 50)";
+    case 8:
+      return "s * exp(-0.01 * abs(q - k)) + weight[k]";
+    case 9:
+      return "min(s, 2.0 + slope[h]) - max(-s, 3.0)";
+    case 10:
+      return "s - 0.002 * real(q - k) * real(q - k) + sqrt(abs(s))";
+    case 11:
+      return "where(ids:int[q] == ids:int[k], s, s - 4.0)";
+    case 12:
+      return "max(s, 0.0) + log(1.0 + exp(-abs(s))) + erf(0.1 * s) + pow(1.0 + abs(s), 0.5)";
+    default:
+      return "where(k <= q, s + slope[h] * (k - q), s - rsqrt(1.0 + abs(s)))";
+  }
+}
+
+std::string random_mod_mask(Random& r, std::int64_t keys, bool may_name_batch) {
+  const auto number = [&](std::int64_t least, std::int64_t most) { return std::to_string(r.between(least, most)); };
+  switch (r.below(may_name_batch ? 14 : 12)) {
+    case 0:
+      return "documents(ids)";
+    case 1:
+      return "documents(ids) & causal";
+    case 2:
+      return "chunked(" + number(1, 130) + ") & causal";
+    case 3:
+      return "causal & (window(" + number(0, 60) + ", 0) | sinks(" + number(0, 9) + "))";
+    case 4:
+      return "dilated(" + number(1, 9) + ")";
+    case 5:
+      return "neighborhood_2d(" + number(8, 40) + ", " + number(3, 20) + ", 3, 3)";
+    case 6:
+      return "seen:bool[k] & causal";
+    case 7:
+      return "mask_tensor(seen, 2) | k == q";
+    case 8:
+      return "((q + k) % 3 != 0) | (k < " + number(0, 5) + ")";
+    case 9:
+      return "((q * k) % 7 < 4) & causal";
+    case 10:
+      return "weight[k] > -0.2";
+    case 11:
+      return "(k + " + number(0, 5) + " * h) % " + std::to_string(keys / 2 + 2) + " <= q";
+    case 12:
+      return "key_lengths(len) & causal";
+    default:
+      return "prefix_lm(len)";
+  }
+}
+
+}  // namespace tessera::conformance
