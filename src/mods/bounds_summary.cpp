@@ -82,7 +82,7 @@ Summary::Summary(const Table& table, const Capture& capture, bool names_only) : 
     leading_extent_[i] = table.extent[i], leading_stride_[i] = table.stride[i];
     slices_ *= table.extent[i];
   }
-  if (names_only && !is_real(table.dtype) && rank == 1) renumber();
+  number_.resize(names_only && !is_real(table.dtype) ? static_cast<std::size_t>(slices_ * rows_) : 0);
 
   Level base;
   base.rows = rows_, base.columns = blocks(columns_, block);
@@ -90,10 +90,12 @@ Summary::Summary(const Table& table, const Capture& capture, bool names_only) : 
   for (std::int64_t slice = 0; slice < slices_; ++slice) {
     const std::int64_t outer = slice / leading_extent_[1], inner = slice % leading_extent_[1];
     const std::int64_t offset = outer * leading_stride_[0] + inner * leading_stride_[1];
-    for (std::int64_t row = 0; row < rows_; ++row)
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      const std::int64_t line = slice * rows_ + row, start = offset + row * row_stride_;
+      if (!number_.empty()) renumber(line, start);
       for (std::int64_t c = 0; c < columns_; c += block)
-        base.entries.push_back(
-            scan(offset + row * row_stride_ + c * stride_, std::min<std::int64_t>(block, columns_ - c)));
+        base.entries.push_back(scan(line, start + c * stride_, std::min<std::int64_t>(block, columns_ - c)));
+    }
   }
   along_.push_back(std::move(base));
   while (along_.back().columns > 1) along_.push_back(above(along_.back(), 1, fan));
@@ -121,30 +123,32 @@ Summary::Level Summary::above(const Level& below, std::int64_t row_factor, std::
   return level;
 }
 
-// Names in order of first appearance. Not where they are sorted already (nothing to gain), and not where most are
-// different: the dictionary would be larger than the table.
-void Summary::renumber() {
-  const std::int64_t too_many = std::max<std::int64_t>(columns_ / 16, block);
+// Names of a line in order of first appearance. Not where they are sorted already (nothing to gain), and not where most
+// are different: the dictionary would be larger than the table.
+void Summary::renumber(std::int64_t line, std::int64_t start) {
+  const auto too_many = static_cast<std::size_t>(std::max<std::int64_t>(columns_ / 16, block));
   std::int64_t last = least;
-  bool sorted = true;
-  walk(table_, 0, stride_, columns_, [&](std::int64_t key) { sorted = sorted && key >= last, last = key; });
-  if (sorted) return;
-  walk(table_, 0, stride_, columns_, [&](std::int64_t key) {
-    if (static_cast<std::int64_t>(number_.size()) < too_many)
-      number_.try_emplace(key, static_cast<std::int64_t>(number_.size()));
-    else if (!number_.contains(key)) sorted = true;  // given up
+  bool keep = true;
+  walk(table_, start, stride_, columns_, [&](std::int64_t key) { keep = keep && key >= last, last = key; });
+  if (keep) return;
+  Numbers& number = number_[static_cast<std::size_t>(line)];
+  walk(table_, start, stride_, columns_, [&](std::int64_t key) {
+    if (number.size() < too_many) number.try_emplace(key, static_cast<std::int64_t>(number.size()));
+    else keep = keep || !number.contains(key);
   });
-  if (sorted) number_ = {};
+  if (keep) number = {};
 }
 
-Entry Summary::scan(std::int64_t start, std::int64_t count) const {
+Entry Summary::scan(std::int64_t line, std::int64_t start, std::int64_t count) const {
   Entry e = nothing;
   const bool reals = is_real(table_.dtype);
+  const Numbers* number = number_.empty() ? nullptr : &number_[static_cast<std::size_t>(line)];
+  if (number && number->empty()) number = nullptr;
   walk(table_, start, stride_, count, [&](std::int64_t key) {
     if (reals && key == most) return merge(e, unknown);  // a NaN
-    if (!number_.empty()) {
-      const auto found = number_.find(key);
-      if (found == number_.end()) return merge(e, unknown);  // written to since
+    if (number) {
+      const auto found = number->find(key);
+      if (found == number->end()) return merge(e, unknown);  // written to since
       key = found->second;
     }
     merge(e, {key, key, bit(key)});
@@ -155,7 +159,9 @@ Entry Summary::scan(std::int64_t start, std::int64_t count) const {
 Entry Summary::along_row(std::int64_t slice, std::int64_t offset, std::int64_t row, std::int64_t first,
                          std::int64_t last) const {
   const std::int64_t start = offset + row * row_stride_;
-  const auto piece = [&](std::int64_t from, std::int64_t to) { return scan(start + from * stride_, to - from); };
+  const auto piece = [&](std::int64_t from, std::int64_t to) {
+    return scan(slice * rows_ + row, start + from * stride_, to - from);
+  };
   // Whole blocks [begin, end); the last one may be short.
   std::int64_t begin = blocks(first, block), end = last + 1 == columns_ ? along_[0].columns : (last + 1) / block;
   if (begin >= end) return piece(first, last + 1);
@@ -230,21 +236,30 @@ Entry Summary::range(const std::int64_t* first, const std::int64_t* last) const 
 }
 
 std::size_t Summary::bytes() const {
-  std::size_t sum = number_.size() * 6 * sizeof(std::int64_t);  // an entry in its memory and its bucket, about
+  std::size_t sum = number_.capacity() * sizeof(Numbers);
+  for (const Numbers& number : number_)
+    sum += number.size() * 6 * sizeof(std::int64_t);  // an entry in its memory and its bucket, about
   for (const auto* levels : {&along_, &squares_})
     for (const Level& level : *levels) sum += level.entries.capacity() * sizeof(Entry);
   return sum;
 }
 
 std::vector<Summary> summarise(const Graph& graph, std::span<const Table> tables) {
-  // Captures whose elements are only ever compared for equality with elements of the same capture.
+  // Captures whose elements are only ever compared for equality with elements of the same line (all indices but the
+  // last are the same).
   std::vector<bool> names_only(graph.captures.size(), true);
   const auto slot_of = [&](std::uint16_t node) {
     return graph.nodes[node].op == Op::load ? static_cast<int>(graph.nodes[node].slot) : -1;
   };
+  const auto one_line = [&](const Node& a, const Node& b) {
+    return std::equal(a.arg.begin(), a.arg.begin() + a.arg_count - 1, b.arg.begin());
+  };
   for (const Node& node : graph.nodes) {
-    const bool equality = node.op == Op::eq || node.op == Op::ne;
-    if (equality && slot_of(node.arg[0]) == slot_of(node.arg[1])) continue;
+    if (node.op == Op::eq || node.op == Op::ne) {
+      const int slot = slot_of(node.arg[0]);
+      if (slot >= 0 && slot == slot_of(node.arg[1]) && one_line(graph.nodes[node.arg[0]], graph.nodes[node.arg[1]]))
+        continue;
+    }
     for (std::size_t a = 0; a < node.arg_count; ++a)
       if (const int slot = slot_of(node.arg[a]); slot >= 0) names_only[static_cast<std::size_t>(slot)] = false;
   }

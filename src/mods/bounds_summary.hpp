@@ -30,8 +30,9 @@ class Summary {
     return std::uint64_t{1} << ((static_cast<std::uint64_t>(key) * 0x9e3779b97f4a7c15u) >> 58);
   }
 
-  // names_only: the elements are compared for equality with each other and with nothing else, so they may be renumbered
-  // by first appearance: neighbours get neighbouring numbers, and ranges say more.
+  // names_only: the elements are compared for equality with others of their line (all indices but the last are the
+  // same) and with nothing else, so each line may be renumbered by first appearance: neighbours get neighbouring
+  // numbers, and ranges say more.
   Summary(const Table& table, const Capture& capture, bool names_only = false);
   // Of the elements whose indices lie in [first[i], last[i]], each clamped to the table.
   Entry range(const std::int64_t* first, const std::int64_t* last) const;
@@ -43,13 +44,14 @@ class Summary {
     std::vector<Entry> entries;                                               // [slice][row][column]
   };
   // Rows are the last but one axis, columns the last; a slice is one place on the axes before.
-  Entry scan(std::int64_t start, std::int64_t count) const;  // elements along the last axis from an offset
+  using Numbers = std::unordered_map<std::int64_t, std::int64_t>;
+  Entry scan(std::int64_t line, std::int64_t start, std::int64_t count) const;  // elements of a line from an offset on
   Entry along_row(std::int64_t slice, std::int64_t offset, std::int64_t row, std::int64_t first,
                   std::int64_t last) const;
   void visit(std::size_t level, std::int64_t slice, std::int64_t offset, std::int64_t row, std::int64_t column,
              const std::array<std::int64_t, 4>& window, Entry& sum) const;
   Level above(const Level& below, std::int64_t row_factor, std::int64_t column_factor) const;
-  void renumber();
+  void renumber(std::int64_t line, std::int64_t start);
 
   Table table_;
   int rank_ = 1;
@@ -60,7 +62,7 @@ class Summary {
   std::vector<Level> along_;    // 1 x 64, 1 x 512, ...: for a few rows
   std::vector<Level> squares_;  // 64 x 64, 512 x 512, ...: for many
   Entry everything_{};
-  std::unordered_map<std::int64_t, std::int64_t> number_;  // of each name; empty: not renumbered
+  std::vector<Numbers> number_;  // of the names of each line; empty: as they are
 };
 
 // Of the captures of a graph, in order.

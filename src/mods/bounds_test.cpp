@@ -321,6 +321,18 @@ TEST(Summary, NamesAreRenumberedOnlyWhereNothingElseIsAsked) {
   const auto by_first_appearance = std::pair<std::int64_t, std::int64_t>(10, 19);
   EXPECT_EQ(hull("d:int[q] == d:int[k] & k <= q", 640, 1279), by_first_appearance);
   EXPECT_EQ(hull("d:int[q] != d:int[k]", 640, 1279), by_first_appearance);
+  // Of two axes: each line for itself.
+  const Table lines{ids.data(), i64, {2, 3200}, {3200, 1}};
+  const auto hull_of_line = [&](const char* mask) {
+    const std::int64_t first[] = {1, 640}, last[] = {1, 1279};
+    const auto summaries = mods::summarise(parse_mask(mask).graph(), std::span(&lines, 1));
+    const Summary::Entry e = summaries.at(0).range(first, last);
+    return std::pair(e.lo, e.hi);
+  };
+  EXPECT_EQ(hull_of_line("d:int[b][q] == d:int[b][k]"), by_first_appearance);
+  EXPECT_EQ(hull_of_line("d:int[q // 9][q] != d:int[q // 9][k + 1]"), by_first_appearance);
+  EXPECT_NE(hull_of_line("d:int[0][q] == d:int[1][k]"), by_first_appearance);
+  EXPECT_NE(hull_of_line("d:int[q][0] == d:int[k][0]"), by_first_appearance);
   for (const char* mask : {"d:int[q] == d:int[k] & d:int[k] >= 0", "d:int[q] == d:int[k] + 1", "d:int[q] == k",
                            "d:int[q] < d:int[k]", "where(k < 5, d:int[q], d:int[k]) == 3"})
     EXPECT_NE(hull(mask, 640, 1279), by_first_appearance) << mask;

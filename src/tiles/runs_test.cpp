@@ -232,6 +232,7 @@ TEST(Runs, OfRandomMasksAreExact) {
                                      {"names", table(names)},
                                      {"bias", table(bias)},
                                      {"len", table(lengths)},
+                                     {"lines", {names.data(), i32, {8, 8}, {8, 1}}},
                                      {"seen", {seen.data(), b8, {8, 8}, {8, 1}}}};
     const Graph graph = parse_mask(boolean(choices, 3)).graph();
     distances += mods::Bounds(graph, {}, 0, 0, {0, 70, 0, 70}).distance_only();
@@ -247,28 +248,33 @@ TEST(Runs, OfRandomMasksAreExact) {
 TEST(Runs, OfKnownShapesAndTheirPairsAreExact) {
   std::minstd_rand random(5);
   const auto below = [&](std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(n)); };
-  std::vector<std::int32_t> ids(300), names(300);
+  std::vector<std::int32_t> ids(300), names(900);
   for (std::size_t i = 1; i < ids.size(); ++i) ids[i] = ids[i - 1] + (random() % 40 == 0);
-  for (std::size_t i = 0; i < ids.size(); ++i) names[i] = ids[i] * 7919 % 1000;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = ids[i / 3] * 7919 % 1000;
   const std::vector<std::int32_t> lengths{0, 300, 171};
-  std::vector<std::uint8_t> layout(19 * 13);
+  std::vector<std::uint8_t> layout(19 * 13), seen(300 * 300);
   for (std::uint8_t& tile : layout) tile = below(10) < 3;
+  for (std::size_t i = 0; i < seen.size(); ++i) seen[i] = i / 300 % 90 < i % 300 % 110;
   const std::vector<Bound> tensors{{"ids", table(ids)},
-                                   {"names", table(names)},
+                                   {"names", table(names, 3, 300)},
                                    {"len", table(lengths)},
-                                   {"layout", {layout.data(), b8, {19, 13}, {13, 1}}}};
+                                   {"layout", {layout.data(), b8, {19, 13}, {13, 1}}},
+                                   {"seen", {seen.data(), b8, {300, 300}, {300, 1}}}};
   const std::vector<std::string> shapes = {
-      "(k <= q)",
-      "(ids:int[q] == ids:int[k])",
-      "(names:int[q] == names:int[k])",
-      "(k < len:int[b])",
-      "(k <= q | k < len:int[b])",
-      "(q // 50 == k // 50)",
-      "(q - 40 <= k & k <= q + 3 | k < 4)",
-      "((q - k) % 4 == 0)",
-      "((q - k) % 64 == 0)",
+      "causal",
+      "window(40, 3)",
+      "documents(ids)",
+      "documents(names, 2)",
+      "key_lengths(len)",
+      "prefix_lm(len)",
+      "chunked(50)",
+      "(sinks(4) | window(33, 0))",
+      "dilated(4)",
+      "dilated(64)",
+      "neighborhood_2d(15, 20, 5, 7)",
+      "block_sparse(layout, 16, 24)",
+      "mask_tensor(seen)",
       "(abs(q // 20 - k // 20) <= 2 & abs(q % 20 - k % 20) <= 3)",
-      "layout:bool[q // 16][k // 24]",
       "(k < q - q % 32 + 32)",
       "(real(q - k) * 0.03 < 2.0)",
   };
