@@ -53,6 +53,10 @@ Mask dilated(std::int64_t step);  // every step-th distance: (q - k) % step == 0
 // Tokens are the cells of a grid, row by row. A query sees the rows x columns cells around it; near an edge the nearest
 // ones that fit the grid.
 Mask neighborhood_2d(std::int64_t grid_rows, std::int64_t grid_columns, std::int64_t rows, std::int64_t columns);
+// int [token]: the token that each one follows, itself for one that follows none. A query sees itself and what it
+// follows, up to `depth` (1 to 64) steps back. For drafts of speculative decoding: key_lengths(prefix) | tree(parents,
+// 8).
+Mask tree(std::string_view parents, int depth);
 // bool [q][k]; of rank 1 [k], of rank 3 [h][q][k], of rank 4 [b][h][q][k]. An axis of one element serves all.
 Mask mask_tensor(std::string_view name, int rank = 2);
 // bool [q // q_block][k // k_block], of rank 3 and 4 as above.

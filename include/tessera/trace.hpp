@@ -58,6 +58,7 @@ class Expr : public detail::Operators {
     else if constexpr (std::is_unsigned_v<T>) set(static_cast<std::uint64_t>(value));
     else set(Type::integer, static_cast<std::int64_t>(value));
   }
+  Expr(const Mask& mask);  // NOLINT: in a trace, what the mask says of its coordinates
   Expr& operator+=(const Expr& x) { return *this = *this + x; }
   Expr& operator-=(const Expr& x) { return *this = *this - x; }
   Expr& operator*=(const Expr& x) { return *this = *this * x; }
@@ -130,6 +131,7 @@ class Tracing {
   static Expr apply(Op op, std::initializer_list<Expr> arguments);
   static Expr param(std::int64_t value);
   static Expr param(double value);
+  static Expr import(const Mask& mask);
   static Captured capture(std::string_view name, DType dtype, int rank);
   static Captured index(Captured captured, const Expr& index);
   static Expr load(const Captured& captured);

@@ -2,6 +2,7 @@
 // all ready-made mods.
 #include "mods/ready_made.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -81,6 +82,16 @@ Mask neighborhood_2d(std::int64_t grid_rows, std::int64_t grid_columns, std::int
   });
 }
 
+Mask tree(std::string_view parents, int depth) {
+  require("tree", "the depth", depth, 1, 64);
+  return mask_mod([&](Expr, Expr, Expr q, Expr k) {
+    const Captured parent = capture(parents, i32, 1);
+    Expr ancestor = q, sees = q == k;
+    for (int i = 0; i < depth; ++i) ancestor = parent[ancestor], sees |= ancestor == k;
+    return sees;
+  });
+}
+
 Mask mask_tensor(std::string_view name, int rank) {
   return mask_mod([&](Expr b, Expr h, Expr q, Expr k) {
     return mods::last_axes(capture(name, b8, rank), rank, {b, h, q, k});
@@ -98,11 +109,12 @@ Mask block_sparse(std::string_view layout, std::int64_t q_block, std::int64_t k_
 }  // namespace TESSERA_API_NAMESPACE
 
 namespace {
-// An optional rank; one that is no int is none that is allowed.
-int rank(const mods::Arguments& given, std::size_t i, int otherwise) {
-  const std::int64_t wanted = given.integer_or(i, otherwise);
-  return wanted >= 0 && wanted <= 99 ? static_cast<int>(wanted) : 99;
+// Beyond int: its nearest end, which is allowed nowhere.
+int narrow(std::int64_t wanted) {
+  using Limits = std::numeric_limits<int>;
+  return static_cast<int>(std::clamp<std::int64_t>(wanted, Limits::min(), Limits::max()));
 }
+int rank(const mods::Arguments& given, std::size_t i, int otherwise) { return narrow(given.integer_or(i, otherwise)); }
 }  // namespace
 
 std::span<const mods::ReadyMade> mods::ready_made() {
@@ -119,6 +131,7 @@ std::span<const mods::ReadyMade> mods::ready_made() {
       {"dilated", "i", false, [](A a) { return dilated(a.integer[0]).graph(); }},
       {"neighborhood_2d", "iiii", false,
        [](A a) { return neighborhood_2d(a.integer[0], a.integer[1], a.integer[2], a.integer[3]).graph(); }},
+      {"tree", "ti", false, [](A a) { return tree(a.tensor, narrow(a.integer[0])).graph(); }},
       {"mask_tensor", "tI", false, [](A a) { return mask_tensor(a.tensor, rank(a, 0, 2)).graph(); }},
       {"block_sparse", "tiiI", false,
        [](A a) { return block_sparse(a.tensor, a.integer[0], a.integer[1], rank(a, 2, 2)).graph(); }},

@@ -72,6 +72,23 @@ TEST(ReadyMade, MasksAreWhatTheyAreDefinedAs) {
   expect_mask(dilated(3), {}, [](const Point& p) { return std::abs(p.q - p.k) % 3 == 0; });
 }
 
+TEST(ReadyMade, ATreeSeesItsAncestors) {
+  // A prefix of 10 tokens, then drafts: two chains and a fork.
+  const std::vector<std::int32_t> parents = {0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 10, 13, 13, 15, 12};
+  const auto follows = [&](std::int64_t q, std::int64_t k, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      if (q == k) return true;
+      q = parents[static_cast<std::size_t>(q)];
+    }
+    return q == k;
+  };
+  const auto n = static_cast<std::int64_t>(parents.size());
+  for (const int depth : {1, 3, 40})
+    expect_mask(
+        tree("parents", depth), {table(parents, {n})}, [&](const Point& p) { return follows(p.q, p.k, depth); }, n);
+  EXPECT_EQ(text(tree("p", 2)), "(((q == k) | (p:int[q] == k)) | (p:int[p:int[q]] == k))");
+}
+
 TEST(ReadyMade, NeighborhoodsKeepTheirSizeAtTheEdges) {
   for (const auto& [rows, columns, tall, wide] :
        {std::array{5, 8, 3, 3}, std::array{6, 6, 5, 1}, std::array{4, 10, 4, 2}, std::array{1, 40, 1, 7}}) {
@@ -180,6 +197,7 @@ TEST(ReadyMade, AreReadByName) {
       {"sinks(4)", sinks(4)},
       {"dilated(2)", dilated(2)},
       {"neighborhood_2d(16, 32, 3, 5)", neighborhood_2d(16, 32, 3, 5)},
+      {"tree(parents, 64)", tree("parents", 64)},
       {"mask_tensor(m)", mask_tensor("m")},
       {"mask_tensor(m, 4)", mask_tensor("m", 4)},
       {"block_sparse(layout, 64, 128)", block_sparse("layout", 64, 128)},
@@ -241,6 +259,9 @@ TEST(ReadyMade, RefuseWhatTheyCannotBe) {
       {[] { block_sparse("m", 0, 4); }, "q_block is 0"},
       {[] { block_sparse("m", 4, -4); }, "k_block is -4"},
       {[] { block_sparse("m", 4, 4, 1); }, "rank of the layout is 1: it is from 2 to 4"},
+      {[] { tree("p", 0); }, "tree: the depth is 0: it is from 1 to 64"},
+      {[] { tree("p", 65); }, "the depth is 65"},
+      {[] { parse_mask("tree(p, -1)"); }, "the depth is -1", Code::parse},
       {[] { documents("ids", 3); }, "the ids have 3 axes"},
       {[] { softcap(0); }, "softcap: the cap is 0"},
       {[] { softcap(std::nan("")); }, "softcap: the cap is nan"},
@@ -259,7 +280,7 @@ TEST(ReadyMade, RefuseWhatTheyCannotBe) {
       {[] { parse_mask("documents(1)"); }, "expected the name of a captured tensor", Code::parse},
       {[] { parse_mask("documents"); }, "expected '('", Code::parse},
       {[] { parse_mask("documents(ids, 7)"); }, "the ids have 7 axes", Code::parse},
-      {[] { parse_mask("documents(ids, 4294967297)"); }, "the ids have 99 axes", Code::parse},
+      {[] { parse_mask("documents(ids, 4294967297)"); }, "the ids have 2147483647 axes", Code::parse},
       {[] { parse_mask("documents(ids, 1, 2)"); }, "expected ')'", Code::parse},
       {[] { parse_mask("softcap(30) < 1"); }, "not the score: 'softcap' changes it\n  softcap(30) < 1\n  ^~~~~~~",
        Code::parse},

@@ -114,6 +114,8 @@ Expr Tracing::apply(Op op, std::initializer_list<Expr> arguments) {
 Expr Tracing::param(std::int64_t value) { return {current().id_, current().builder_.param(value)}; }
 Expr Tracing::param(double value) { return {current().id_, current().builder_.param(value)}; }
 
+Expr Tracing::import(const Mask& mask) { return {current().id_, current().builder_.import(mask.graph())}; }
+
 Captured Tracing::capture(std::string_view name, DType dtype, int rank) {
   Type type{};
   switch (dtype) {
@@ -221,6 +223,7 @@ void Expr::set(std::uint64_t value) {
     refuse("the number " + std::to_string(value) + " is beyond the range of an integer (int64)");
   set(Type::integer, static_cast<std::int64_t>(value));
 }
+Expr::Expr(const Mask& mask) { *this = Tracing::import(mask); }
 std::ostream& operator<<(std::ostream& out, const Expr& x) {
   Tracing::print(out, x);
   return out;

@@ -213,6 +213,18 @@ TEST(Trace, TracesNest) {
   EXPECT_EQ(text(outer), "((k - q) <= 0)");
 }
 
+TEST(Trace, AMaskIsAnExpression) {
+  const auto infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(of_score([&](Expr s, Expr, Expr, Expr, Expr) { return where(causal() & sinks(4), s, -infinity); }),
+            "where(((k <= q) & (k < param(4))), s, -inf)");
+  EXPECT_EQ(mask_mod([](Expr, Expr, Expr q, Expr k) { return (causal() & documents("ids")) | (k == q) | full(); }),
+            full());
+  EXPECT_EQ(mask_mod([](Expr, Expr, Expr q, Expr k) { return documents("ids") | (capture("ids", i32, 1)[q] > k); }),
+            parse_mask("documents(ids) | (ids[q] > k)"));
+  EXPECT_EQ(mask_mod([](Expr, Expr, Expr, Expr) { return causal(); }), causal());
+  EXPECT_TRUE(contains(refusal([] { Expr{causal()}; }), "outside of a trace"));
+}
+
 TEST(Trace, AnExceptionLeavesNothingBehind) {
   for (int round = 0; round < 3; ++round) {
     EXPECT_THROW(mask_mod([](Expr, Expr, Expr q, Expr k) -> Expr {
