@@ -8,10 +8,13 @@
 #include <string>
 #include <utility>
 
+#include "mods/program.hpp"
+
 namespace tessera::tiles {
 namespace {
 
 using mods::Truth;
+constexpr std::int64_t stretch = 64;  // cells that are evaluated together
 constexpr std::int64_t most_key_tiles = (std::int64_t{1} << 31) - 1;
 
 void check(const Grid& grid) {
@@ -43,13 +46,15 @@ class Derivation {
   Derivation(const Graph& mask, std::span<const mods::Table> tables, std::span<const mods::Summary> summaries,
              std::int64_t b, std::int64_t h, const Grid& grid, std::size_t effort)
       : mask_(mask),
-        tables_(tables),
+        tables_(tables.begin(), tables.end()),
         grid_(grid),
         rows_(grid.query_tiles()),
         columns_(grid.key_tiles()),
         point_{.b = b, .h = h},
         bounds_(mask, summaries, b, h, {grid.q_offset, grid.q_offset + grid.queries, 0, grid.keys}),
-        effort_(effort) {}
+        effort_(effort) {
+    tables_.resize(mask.captures.size());  // what is not bound is zeros
+  }
 
   Runs operator()() {
     out_.offsets_.reserve(static_cast<std::size_t>(rows_) + 1);
@@ -70,10 +75,12 @@ class Derivation {
     return {grid_.q_offset + i0 * grid_.q_tile, grid_.q_offset + std::min(grid_.queries, i1 * grid_.q_tile),
             j0 * grid_.k_tile, std::min(grid_.keys, j1 * grid_.k_tile)};
   }
-  bool spend() {
-    if (effort_ == 0) return out_.exact_ = false;
-    if (effort_ != unlimited) --effort_;
-    return true;
+  bool spend(std::size_t evaluations = 1) {
+    if (effort_ == unlimited) return true;
+    const bool enough = effort_ >= evaluations;
+    if (!enough) out_.exact_ = false;
+    effort_ -= enough ? evaluations : effort_;
+    return enough;
   }
   bool at(std::int64_t q, std::int64_t k) {
     point_.q = q, point_.k = k;
@@ -105,8 +112,18 @@ class Derivation {
     std::int64_t step = 1;
     while (step * 2 < n) step *= 2;
     const auto row = [&](std::int64_t q) {
-      for (std::int64_t k = t.k_begin; k < t.k_end; ++k)
-        if (mixed_at(q, k)) return true;
+      for (std::int64_t k = t.k_begin; k < t.k_end; k += stretch) {
+        const std::int64_t count = std::min(stretch, t.k_end - k);
+        if (!spend(static_cast<std::size_t>(count))) return true;
+        std::array<std::int64_t, stretch> keys;
+        std::array<float, stretch> attends;
+        for (std::int64_t i = 0; i < count; ++i) keys[static_cast<std::size_t>(i)] = k + i;
+        point_.q = q;
+        mods::evaluate_line(mask_, {.at = point_, .k = keys.data()}, count, tables_, attends.data());
+        for (std::int64_t i = 0; i < count; ++i)
+          (attends[static_cast<std::size_t>(i)] != 0 ? seen_true : seen_false) = true;
+        if (seen_true && seen_false) return true;
+      }
       return false;
     };
     for (std::int64_t q = 0; q < n; q += step)
@@ -225,7 +242,7 @@ class Derivation {
   }
 
   const Graph& mask_;
-  std::span<const mods::Table> tables_;
+  std::vector<mods::Table> tables_;
   Grid grid_;
   std::int64_t rows_, columns_;  // of tiles
   mods::Point point_;
