@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <string>
 
 #include "cpu/fault.hpp"
@@ -15,6 +16,7 @@
 #include "mods/program.hpp"
 #include "problem/bindings.hpp"
 #include "problem/validate.hpp"
+#include "tiles/run_maps.hpp"
 
 namespace tessera::cpu {
 namespace {
@@ -65,6 +67,42 @@ struct Work {
   char* scratch = nullptr;
   std::array<mods::Table, Bindings::most> score_tables{}, mask_tables{};
   Mod score{}, mask{};
+  tiles::RunMaps run_maps{};
+  bool has_runs = false;
+
+  // The runs of a mask that bands do not describe, from the values of this call.
+  void map_runs() {
+    const Problem& p = plan.problem;
+    const std::int64_t panel_keys = 2 * plan.tiling.k_block;
+    if (plan.tiles.decided() || (plan.tiling.heads_per_tile > 1 && mods::dependence(p.mask.graph()).head)) return;
+    if (p.tokens_q == 0 || p.batch == 0 || p.tokens_kv < panel_keys) return;
+    std::vector<tiles::Grid> grids;
+    for (std::int64_t i = 0; i < p.batch; ++i) {
+      const Extent e = extent(i);
+      if (e.q_offset > mods::farthest / 2 || e.q_offset < -mods::farthest / 2) return;
+      grids.push_back({e.q_offset, e.queries, e.keys, plan.tiling.q_tile, plan.tiling.k_block});
+    }
+    run_maps = tiles::RunMaps(p.mask.graph(), {mask_tables.data(), p.mask.graph().captures.size()}, grids, p.heads_q);
+    has_runs = true;
+  }
+  // One sequence: its tokens, and where they lie in a packed tensor.
+  struct Extent {
+    std::int64_t queries, keys, q_start, k_start, q_offset;
+  };
+  Extent extent(std::int64_t sequence) const {
+    const Problem& p = plan.problem;
+    Extent e{p.tokens_q, p.tokens_kv, 0, 0, 0};
+    if (p.packed) {
+      e.q_start = problem::integer_at(in.packed.cu_q, sequence);
+      e.k_start = problem::integer_at(in.packed.cu_k, sequence);
+      e.queries = problem::integer_at(in.packed.cu_q, sequence + 1) - e.q_start;
+      e.keys = problem::integer_at(in.packed.cu_k, sequence + 1) - e.k_start;
+      if (TESSERA_FAULT(packed_start_ignored)) e.k_start = 0;
+    }
+    e.q_offset =
+        p.offset_per_sequence ? problem::integer_at(in.q_offset, sequence) : p.q_offset.value_or(e.keys - e.queries);
+    return e;
+  }
 
   void bind_mods() {
     const Problem& p = plan.problem;
@@ -110,14 +148,7 @@ struct Work {
     const Tiling& cut = plan.tiling;
     Tile t;
     const auto [sequence, unit, nth, count] = place(index);
-    std::int64_t queries = p.tokens_q, keys = p.tokens_kv, q_start = 0, k_start = 0;
-    if (p.packed) {
-      q_start = problem::integer_at(in.packed.cu_q, sequence);
-      k_start = problem::integer_at(in.packed.cu_k, sequence);
-      queries = problem::integer_at(in.packed.cu_q, sequence + 1) - q_start;
-      keys = problem::integer_at(in.packed.cu_k, sequence + 1) - k_start;
-      if (TESSERA_FAULT(packed_start_ignored)) k_start = 0;
-    }
+    const auto [queries, keys, q_start, k_start, q_offset] = extent(sequence);
     const std::int64_t number =
         count - nth - taken;  // the longest causal rows first: the last to start are the shortest
     const std::int64_t head = unit * cut.heads_per_tile, first = number * cut.q_tile;
@@ -142,13 +173,12 @@ struct Work {
     t.dtype = p.dtype, t.out_dtype = p.out_dtype;
     t.queries = std::min(taken * cut.q_tile, queries - first), t.heads = cut.heads_per_tile;
     t.dim = p.dim, t.dim_v = p.dim_v, t.scale = p.scale;
-    const std::int64_t offset =
-        p.offset_per_sequence ? problem::integer_at(in.q_offset, sequence) : p.q_offset.value_or(keys - queries);
     // Positions are exact within 2^48 of 0 (docs/contracts.md); beyond, they only must not overflow.
     constexpr std::int64_t farthest = std::int64_t{1} << 60;
-    t.q_position = std::clamp(offset, -farthest, farthest) + first;
+    t.q_position = std::clamp(q_offset, -farthest, farthest) + first;
     t.k_end = keys;
     t.kv_split = cut.kv_split;
+    if (has_runs) t.runs = &run_maps.at(sequence, head), t.q_tile = cut.q_tile, t.first_tile = number;
     t.tiles = &plan.tiles, t.score = score, t.mask = mask;
     t.batch = sequence, t.first_head = head;
     return t;
@@ -309,6 +339,7 @@ class CpuBackend final : public Backend {
       work.count_tiles();
       rest += padded(static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t));
     }
+    work.map_runs();
     work.partial = reinterpret_cast<float*>(rest), work.tile_floats = tile_floats(plan);
 
     Executor& executor = exec.executor ? *exec.executor : pool();
@@ -328,6 +359,38 @@ class CpuBackend final : public Backend {
 };
 
 }  // namespace
+
+namespace {
+
+// The run that holds a key tile, or else the next one; null past the last.
+const tiles::Run* run_from(std::span<const tiles::Run> runs, std::int64_t key_tile) {
+  const auto found = std::partition_point(runs.begin(), runs.end(),
+                                          [&](const tiles::Run& run) { return std::int64_t{run.end} <= key_tile; });
+  return found == runs.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+Cover cover_by_runs(const Tile& t, std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end,
+                    std::int64_t k_block) {
+  // A panel may lie in two tiles: then what holds for both.
+  bool some = false, all = true;
+  const std::int64_t first = row % t.queries / t.q_tile, last = (row + rows - 1) % t.queries / t.q_tile;
+  for (std::int64_t i = std::min(first, last); i <= std::max(first, last); ++i) {
+    const tiles::Run* run = run_from((*t.runs)[static_cast<std::size_t>(t.first_tile + i)], begin / k_block);
+    const bool here = run && std::int64_t{run->begin} <= begin / k_block;
+    some |= here, all &= here && run->full;
+  }
+  return some ? Cover{all ? Coverage::full : Coverage::partial, begin, end} : Cover{Coverage::empty, begin, begin};
+}
+
+std::int64_t next_block(const Tile& t, std::int64_t key, std::int64_t k_block) {
+  std::int64_t nearest = std::numeric_limits<std::int64_t>::max() / k_block;
+  for (std::int64_t i = 0; i * t.q_tile < t.queries; ++i)
+    if (const tiles::Run* run = run_from((*t.runs)[static_cast<std::size_t>(t.first_tile + i)], key / k_block))
+      nearest = std::min(nearest, std::max<std::int64_t>(run->begin, key / k_block));
+  return nearest * k_block;
+}
 
 std::vector<const Backend*> backends() {
 #if defined(__x86_64__)

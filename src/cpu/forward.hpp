@@ -246,6 +246,12 @@ struct Forward {
     return static_cast<float>(max(-limit, min(limit, d)));
   }
 
+  // What the panel attends to of keys [begin, end) of one block.
+  static Cover cover(const Tile& t, const Positions& at, std::int64_t begin, std::int64_t end) {
+    if (t.runs) return cover_by_runs(t, at.first_row, min(panel, t.rows() - at.first_row), begin, end, k_block);
+    return t.tiles->cover(at.begin, at.end, begin, end);
+  }
+
   // Whether every row of the panel attends to every key of [begin, end).
   static bool attended(const Tile& t, const Positions& at, std::int64_t begin, std::int64_t end) {
     const Cover c = t.tiles->cover(at.begin, at.end, begin, end);
@@ -424,6 +430,8 @@ struct Forward {
       Cover all{Coverage::partial, split, split_end};
       if (one_head && split < split_end) all = t.tiles->cover(ends[0].begin, ends[1].end, split, split_end);
       for (std::int64_t key = all.k_begin / k_block * k_block; key < all.k_end; key += k_block) {
+        if (t.runs) key = next_block(t, key, k_block);
+        if (key >= all.k_end) break;
         const std::int64_t begin = max(key, all.k_begin);
         std::int64_t end = min(key + k_block, all.k_end);
         if (TESSERA_FAULT(last_block_dropped) && end == t.k_end && end < key + k_block) end = max(begin, key);
@@ -435,7 +443,7 @@ struct Forward {
         Ahead ahead(t, end, max(0, min(k_block, all.k_end - end)), (last - first) * (k_block / S::qk_keys));
         for (std::int64_t p = first; p < last; ++p) {
           const Positions at(t, p * panel);
-          const Cover c = t.tiles->cover(at.begin, at.end, begin, end);
+          const Cover c = cover(t, at, begin, end);
           if (c.coverage == Coverage::empty) continue;
           const std::int64_t skip = c.k_begin - begin;
           block<Select>(t, at, c.coverage == Coverage::partial, k + skip * k_stride, k_stride, v + skip * v_stride,

@@ -8,6 +8,7 @@
 #include "cpu/mod_slots.hpp"
 #include "tessera/tensor.hpp"
 #include "tessera/tile_map.hpp"
+#include "tiles/runs.hpp"
 
 namespace tessera::cpu {
 
@@ -32,9 +33,11 @@ struct Tile {
   std::int64_t kv_split = 0;            // a partial result is closed and merged every so many keys
   float* partial = nullptr;             // null: finish the rows. Else: leave the panels' states here for combine()
   const TileMap* tiles = nullptr;
-  Mod score;                               // what the scaled scores become; none: they stay
-  Mod mask;                                // evaluated where the tile map is undecided
-  std::int64_t batch = 0, first_head = 0;  // coordinates of row 0 for the mods
+  const tiles::Runs* runs = nullptr;        // of a mask that bands do not describe; null: nothing is known of it
+  std::int64_t q_tile = 0, first_tile = 0;  // this one's queries, in the grid of the runs
+  Mod score;                                // what the scaled scores become; none: they stay
+  Mod mask;                                 // evaluated where the tile map is undecided
+  std::int64_t batch = 0, first_head = 0;   // coordinates of row 0 for the mods
 
   std::int64_t rows() const { return heads * queries; }
 };
@@ -43,6 +46,13 @@ struct Tile {
 // largest raw product so far), l [panel] (sum of exp(scale (s - m))). Unnormalised; m is the lowest float while nothing
 // is attended to.
 inline std::int64_t state_floats(std::int64_t panel, std::int64_t dim_v) { return (dim_v + 2) * panel; }
+
+// What the runs say of rows [row, row + rows) of the tile and keys [begin, end) of one key block.
+Cover cover_by_runs(const Tile& tile, std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end,
+                    std::int64_t k_block);
+// The first key from `key` on, itself the first of a block, whose block some query of the tile attends to; or past the
+// last key.
+std::int64_t next_block(const Tile& tile, std::int64_t key, std::int64_t k_block);
 
 struct Kernels {
   const char* name;      // "avx2"
