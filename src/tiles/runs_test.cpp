@@ -116,7 +116,7 @@ void check(const Graph& graph, std::span<const Table> tables, Choices& choices, 
 
 TEST(Runs, OfRandomProgramsAreExact) {
   Count count;
-  tests::check_property("runs of programs", 1200, [&](Choices& choices) {
+  tests::check_property("runs of programs", 5000, [&](Choices& choices) {
     tests::Program program = tests::random_program(choices, 30);
     for (tests::Step& step : program)
       if (step.op == Op::score) step.op = Op::param, step.r = 0.5;
@@ -134,7 +134,7 @@ TEST(Runs, OfRandomProgramsAreExact) {
       break;
     }
   });
-  EXPECT_GT(count.tiles, 20000u);
+  EXPECT_GT(count.tiles, 80000u);
 }
 
 // Masks whose thresholds lie where the positions do, so that every kind of tile is there.
@@ -214,7 +214,7 @@ Table table(const std::vector<T>& values, std::int64_t rows, std::int64_t column
 TEST(Runs, OfRandomMasksAreExact) {
   Count count;
   std::size_t distances = 0;
-  tests::check_property("runs of masks", 2500, [&](Choices& choices) {
+  tests::check_property("runs of masks", 4000, [&](Choices& choices) {
     std::vector<std::int32_t> ids(70), names(70);
     std::vector<float> bias(70);
     std::vector<std::uint8_t> seen(64);
