@@ -80,7 +80,7 @@ struct Work {
     for (std::int64_t i = 0; i < p.batch; ++i) {
       const Extent e = extent(i);
       if (e.q_offset > mods::farthest / 2 || e.q_offset < -mods::farthest / 2) return;
-      grids.push_back({e.q_offset, e.queries, e.keys, plan.tiling.q_tile, plan.tiling.k_block});
+      grids.push_back({e.q_offset, e.queries, e.keys, run_queries, run_keys});
     }
     run_maps = tiles::RunMaps(p.mask.graph(), {mask_tables.data(), p.mask.graph().captures.size()}, grids, p.heads_q);
     has_runs = true;
@@ -178,7 +178,7 @@ struct Work {
     t.q_position = std::clamp(q_offset, -farthest, farthest) + first;
     t.k_end = keys;
     t.kv_split = cut.kv_split;
-    if (has_runs) t.runs = &run_maps.at(sequence, head), t.q_tile = cut.q_tile, t.first_tile = number;
+    if (has_runs) t.runs = &run_maps.at(sequence, head), t.first_run_tile = first / run_queries;
     t.tiles = &plan.tiles, t.score = score, t.mask = mask;
     t.batch = sequence, t.first_head = head;
     return t;
@@ -371,25 +371,26 @@ const tiles::Run* run_from(std::span<const tiles::Run> runs, std::int64_t key_ti
 
 }  // namespace
 
-Cover cover_by_runs(const Tile& t, std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end,
-                    std::int64_t k_block) {
-  // A panel may lie in two tiles: then what holds for both.
-  bool some = false, all = true;
-  const std::int64_t first = row % t.queries / t.q_tile, last = (row + rows - 1) % t.queries / t.q_tile;
-  for (std::int64_t i = std::min(first, last); i <= std::max(first, last); ++i) {
-    const tiles::Run* run = run_from((*t.runs)[static_cast<std::size_t>(t.first_tile + i)], begin / k_block);
-    const bool here = run && std::int64_t{run->begin} <= begin / k_block;
-    some |= here, all &= here && run->full;
+Cover cover_by_runs(const Tile& t, std::int64_t row, std::int64_t begin, std::int64_t end) {
+  const auto runs = (*t.runs)[static_cast<std::size_t>(t.first_run_tile + row % t.queries / run_queries)];
+  Cover c{Coverage::empty, begin, begin};
+  for (const tiles::Run* run = run_from(runs, begin / run_keys); run && run != runs.data() + runs.size(); ++run) {
+    const std::int64_t from = std::max(begin, run->begin * run_keys), to = std::min(end, run->end * run_keys);
+    if (from >= to) break;
+    if (c.coverage == Coverage::empty) c = {run->full ? Coverage::full : Coverage::partial, from, to};
+    else if (!run->full || from != c.k_end) c = {Coverage::partial, c.k_begin, to};
+    else c.k_end = to;
   }
-  return some ? Cover{all ? Coverage::full : Coverage::partial, begin, end} : Cover{Coverage::empty, begin, begin};
+  return c;
 }
 
 std::int64_t next_block(const Tile& t, std::int64_t key, std::int64_t k_block) {
-  std::int64_t nearest = std::numeric_limits<std::int64_t>::max() / k_block;
-  for (std::int64_t i = 0; i * t.q_tile < t.queries; ++i)
-    if (const tiles::Run* run = run_from((*t.runs)[static_cast<std::size_t>(t.first_tile + i)], key / k_block))
-      nearest = std::min(nearest, std::max<std::int64_t>(run->begin, key / k_block));
-  return nearest * k_block;
+  std::int64_t nearest = std::numeric_limits<std::int64_t>::max() - k_block;
+  for (std::int64_t i = 0; i * run_queries < t.queries; ++i) {
+    const tiles::Run* run = run_from((*t.runs)[static_cast<std::size_t>(t.first_run_tile + i)], key / run_keys);
+    if (run) nearest = std::min(nearest, std::max(key, run->begin * run_keys));
+  }
+  return nearest / k_block * k_block;
 }
 
 std::vector<const Backend*> backends() {

@@ -25,6 +25,7 @@ struct Forward {
   static constexpr std::int64_t k_block = S::k_block;
   static constexpr std::int64_t panels_worth_gathering = 2;
   static constexpr float lowest = -__FLT_MAX__;  // reference of a row that has seen nothing: exp2(-inf - lowest) is 0
+  static_assert(run_queries % panel == 0 && k_block % run_keys == 0 && run_keys % S::qk_keys == 0);
   static constexpr double log2e = 1.4426950408889634;
   static constexpr double ln2 = 0.6931471805599453;
 
@@ -65,13 +66,13 @@ struct Forward {
       buffers = at + m.slot_count * slots.stride, values = buffers + m.buffers * strip_keys * panel;
     }
     void fill(const Tile& t, std::int64_t first, std::int64_t n) {
-      if (mod) key = first, keys = n, fill_keys(t, mod, padded_rows, first, n, slots);
+      if (mod) key = first, keys = n, fill_keys(t, mod, padded_rows, panel, first, n, slots);
     }
     // out [n][panel], from scores s (out may be s): rows of the panel at `row`, keys [first, first + n), n <=
     // strip_keys.
     void run(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n, const float* s, float* out) {
       if (!slots.exact) return evaluate_pairs(t, mod, row, panel, first, n, s, out);
-      fill_pairs(t, mod, row, panel, first, n, s, slots);
+      fill_pairs(t, mod, padded_rows, row, panel, first, n, s, slots);
       Steps<S>::run({mod, slots, row, first - key, keys, s, buffers}, n, out);
     }
   };
@@ -248,13 +249,13 @@ struct Forward {
 
   // What the panel attends to of keys [begin, end) of one block.
   static Cover cover(const Tile& t, const Positions& at, std::int64_t begin, std::int64_t end) {
-    if (t.runs) return cover_by_runs(t, at.first_row, min(panel, t.rows() - at.first_row), begin, end, k_block);
+    if (t.runs) return cover_by_runs(t, at.first_row, begin, end);
     return t.tiles->cover(at.begin, at.end, begin, end);
   }
 
   // Whether every row of the panel attends to every key of [begin, end).
   static bool attended(const Tile& t, const Positions& at, std::int64_t begin, std::int64_t end) {
-    const Cover c = t.tiles->cover(at.begin, at.end, begin, end);
+    const Cover c = cover(t, at, begin, end);
     return c.coverage == Coverage::full && c.k_begin == begin && c.k_end == end;
   }
 
@@ -421,8 +422,8 @@ struct Forward {
     const std::int64_t padded_rows = (t.rows() + panel - 1) / panel * panel;
     Applied score(t.score, padded_rows, w.mods);
     Applied evaluated(t.mask, padded_rows, w.mods + mod_floats(t.score, padded_rows, k_block, panel));
-    if (t.score) fill_rows(t, t.score, padded_rows, score.slots);
-    if (t.mask) fill_rows(t, t.mask, padded_rows, evaluated.slots);
+    if (t.score) fill_rows(t, t.score, padded_rows, panel, score.slots);
+    if (t.mask) fill_rows(t, t.mask, padded_rows, panel, evaluated.slots);
     const bool one_head = t.heads == 1;
     for (std::int64_t split = t.k_begin; split == t.k_begin || split < t.k_end; split += t.kv_split) {
       const std::int64_t split_end = min(split + t.kv_split, t.k_end);

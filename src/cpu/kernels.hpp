@@ -33,11 +33,11 @@ struct Tile {
   std::int64_t kv_split = 0;            // a partial result is closed and merged every so many keys
   float* partial = nullptr;             // null: finish the rows. Else: leave the panels' states here for combine()
   const TileMap* tiles = nullptr;
-  const tiles::Runs* runs = nullptr;        // of a mask that bands do not describe; null: nothing is known of it
-  std::int64_t q_tile = 0, first_tile = 0;  // this one's queries, in the grid of the runs
-  Mod score;                                // what the scaled scores become; none: they stay
-  Mod mask;                                 // evaluated where the tile map is undecided
-  std::int64_t batch = 0, first_head = 0;   // coordinates of row 0 for the mods
+  const tiles::Runs* runs = nullptr;       // of a mask that bands do not describe; null: nothing is known of it
+  std::int64_t first_run_tile = 0;         // of query 0 in the grid of the runs
+  Mod score;                               // what the scaled scores become; none: they stay
+  Mod mask;                                // evaluated where the tile map is undecided
+  std::int64_t batch = 0, first_head = 0;  // coordinates of row 0 for the mods
 
   std::int64_t rows() const { return heads * queries; }
 };
@@ -47,9 +47,11 @@ struct Tile {
 // is attended to.
 inline std::int64_t state_floats(std::int64_t panel, std::int64_t dim_v) { return (dim_v + 2) * panel; }
 
-// What the runs say of rows [row, row + rows) of the tile and keys [begin, end) of one key block.
-Cover cover_by_runs(const Tile& tile, std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end,
-                    std::int64_t k_block);
+// The grid of the runs: finer than items and key blocks, or documents of a few hundred tokens would be mostly padding.
+// A panel's rows lie in one tile; register blocks of keys do not cross one.
+inline constexpr std::int64_t run_queries = 32, run_keys = 24;
+// What the runs say of the row's tile and keys [begin, end).
+Cover cover_by_runs(const Tile& tile, std::int64_t row, std::int64_t begin, std::int64_t end);
 // The first key from `key` on, itself the first of a block, whose block some query of the tile attends to; or past the
 // last key.
 std::int64_t next_block(const Tile& tile, std::int64_t key, std::int64_t k_block);

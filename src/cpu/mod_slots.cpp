@@ -55,6 +55,48 @@ void evaluate_graph(const Tile& tile, const Mod& mod, const Graph& graph, std::i
   }
 }
 
+// The parts of a gathering slot's addresses.
+std::int64_t* row_parts(const Slots& slots, std::int64_t slot, std::int64_t panel) {
+  return reinterpret_cast<std::int64_t*>(slots.at + slot * slots.stride + strip_keys * panel);
+}
+std::int64_t* key_parts(const Slots& slots, std::int64_t slot, std::int64_t panel, std::int64_t padded_rows) {
+  return row_parts(slots, slot, panel) + padded_rows;
+}
+// Adds the clamped indices of one axis, times their stride.
+void add_index(const Mod& mod, const mods::Slot& slot, std::size_t axis, const mods::Line& line, std::int64_t count,
+               std::int64_t* parts) {
+  thread_local std::vector<std::int64_t> index;
+  index.resize(static_cast<std::size_t>(count));
+  const mods::Table& table = mod.tables[slot.capture];
+  mods::evaluate_line(slot.indices[axis].graph, line, count, tables_of(mod), index.data());
+  for (std::int64_t i = 0; i < count; ++i)
+    parts[i] +=
+        std::clamp<std::int64_t>(index[static_cast<std::size_t>(i)], 0, table.extent[axis] - 1) * table.stride[axis];
+}
+template <class T, class Convert>
+void gather(const mods::Table& table, const std::int64_t* rows, const std::int64_t* keys, std::int64_t panel,
+            std::int64_t count, float* out, Convert convert) {
+  const T* data = static_cast<const T*>(table.data);
+  for (std::int64_t lane = 0; lane < panel; ++lane)  // along a row of the table, which lies side by side
+    for (std::int64_t i = 0; i < count; ++i) out[i * panel + lane] = convert(data[rows[lane] + keys[i]]);
+}
+void gather(const mods::Table& table, const std::int64_t* rows, const std::int64_t* keys, std::int64_t panel,
+            std::int64_t count, float* out) {
+  const auto plain = [](auto x) { return static_cast<float>(x); };
+  switch (table.dtype) {
+    case DType::f32:
+      return gather<float>(table, rows, keys, panel, count, out, plain);
+    case DType::bf16:
+      return gather<BFloat16>(table, rows, keys, panel, count, out, plain);
+    case DType::f16:
+      return gather<Float16>(table, rows, keys, panel, count, out, plain);
+    case DType::b8:
+      return gather<std::uint8_t>(table, rows, keys, panel, count, out,
+                                  [](std::uint8_t x) { return x != 0 ? 1.0f : 0.0f; });
+    default:
+      return;  // integers are never gathered
+  }
+}
 }  // namespace
 
 Mod bind(const mods::Program* program, const mods::Table* tables, std::int64_t table_count) {
@@ -67,7 +109,7 @@ Mod bind(const mods::Program* program, const mods::Table* tables, std::int64_t t
   return mod;
 }
 
-void fill_rows(const Tile& tile, const Mod& mod, std::int64_t padded_rows, Slots& slots) {
+void fill_rows(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t panel, Slots& slots) {
   Coordinates& c = coordinates();
   const auto n = static_cast<std::size_t>(padded_rows);
   c.h.resize(n), c.q.resize(n);
@@ -81,11 +123,17 @@ void fill_rows(const Tile& tile, const Mod& mod, std::int64_t padded_rows, Slots
     else if (slot.axis == Axis::row)
       slots.rows_exact &=
           mods::evaluate_line(slot.graph, {origin(tile), c.h.data(), c.q.data()}, padded_rows, tables_of(mod), at);
+    if (slot.indices.empty()) continue;
+    std::int64_t* parts = row_parts(slots, i, panel);
+    std::fill_n(parts, padded_rows, 0);
+    for (std::size_t axis = 0; axis < slot.indices.size(); ++axis)
+      if (slot.indices[axis].axis != Axis::key)
+        add_index(mod, slot, axis, {origin(tile), c.h.data(), c.q.data()}, padded_rows, parts);
   }
 }
 
-void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t key, std::int64_t keys,
-               Slots& slots) {
+void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t panel, std::int64_t key,
+               std::int64_t keys, Slots& slots) {
   Coordinates& c = coordinates();
   slots.exact = slots.rows_exact;
   const auto n = static_cast<std::size_t>(padded_rows + keys);
@@ -109,15 +157,27 @@ void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::
       if (moves) std::copy_backward(at, at + (all - fresh), at + all);
       slots.exact &= mods::evaluate_line(slot.graph, {last, nullptr, c.q.data()}, fresh, tables_of(mod), at);
     }
+    if (slot.indices.empty()) continue;
+    std::int64_t* parts = key_parts(slots, i, panel, padded_rows);
+    std::fill_n(parts, keys, 0);
+    for (std::size_t axis = 0; axis < slot.indices.size(); ++axis)
+      if (slot.indices[axis].axis == Axis::key)
+        add_index(mod, slot, axis, {origin(tile), nullptr, nullptr, c.k.data()}, keys, parts);
   }
-  slots.next_key = key + keys;
+  slots.first_key = key, slots.next_key = key + keys;
 }
 
-void fill_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
-                std::int64_t keys, const float* s, Slots& slots) {
-  for (std::int64_t i = 0; i < mod.slot_count; ++i)
-    if (mod.slots[i].axis == Axis::pair)
-      evaluate_graph(tile, mod, mod.slots[i].graph, first_row, panel, key, keys, s, slots.at + i * slots.stride);
+void fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t first_row, std::int64_t panel,
+                std::int64_t key, std::int64_t keys, const float* s, Slots& slots) {
+  for (std::int64_t i = 0; i < mod.slot_count; ++i) {
+    const mods::Slot& slot = mod.slots[i];
+    float* at = slots.at + i * slots.stride;
+    if (slot.axis != Axis::pair) continue;
+    if (slot.indices.empty()) evaluate_graph(tile, mod, slot.graph, first_row, panel, key, keys, s, at);
+    else
+      gather(mod.tables[slot.capture], row_parts(slots, i, panel) + first_row,
+             key_parts(slots, i, panel, padded_rows) + key - slots.first_key, panel, keys, at);
+  }
 }
 
 void evaluate_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,

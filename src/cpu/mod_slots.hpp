@@ -30,16 +30,16 @@ Mod bind(const mods::Program* program, const mods::Table* tables, std::int64_t t
 inline constexpr std::int64_t strip_keys = 16;
 
 // Slots of one item, side by side at `stride` floats: of a row [rows], of a key [keys of the block], of the distance
-// [rows + keys of the block - 1] from the farthest key on, of pairs [keys of the strip][panel].
+// [rows + keys of the block - 1] from the farthest key on, of pairs [keys of the strip][panel], behind which the parts
+// of the addresses lie: int64 [rows], int64 [keys of the block].
 struct Slots {
   float* at = nullptr;
   std::int64_t stride = 0;
-  bool rows_exact = true, exact = true;  // whether the integers among the slots are small enough for the steps
-  std::int64_t next_key = -1;            // distances of the block that ends here are still there
+  bool rows_exact = true, exact = true;       // whether the integers among the slots are small enough for the steps
+  std::int64_t first_key = 0, next_key = -1;  // of the block that is filled; the distances of the next follow on
 };
 inline std::int64_t slot_stride(std::int64_t padded_rows, std::int64_t k_block, std::int64_t panel) {
-  const std::int64_t line = padded_rows + k_block, pairs = strip_keys * panel;
-  return ((line > pairs ? line : pairs) + 31) / 16 * 16;
+  return (strip_keys * panel + 2 * (padded_rows + k_block) + 15) / 16 * 16;
 }
 
 // Of scratch: the slots, the steps' buffers, and the values of a strip.
@@ -49,12 +49,12 @@ inline std::int64_t mod_floats(const Mod& mod, std::int64_t padded_rows, std::in
 }
 
 // Once an item, then once a block of keys [key, key + keys) in ascending order.
-void fill_rows(const Tile& tile, const Mod& mod, std::int64_t padded_rows, Slots& slots);
-void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t key, std::int64_t keys,
-               Slots& slots);
+void fill_rows(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t panel, Slots& slots);
+void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t panel, std::int64_t key,
+               std::int64_t keys, Slots& slots);
 // The slots of pairs for rows [first_row, first_row + panel) and keys [key, key + keys); s: their scores [keys][panel].
-void fill_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
-                std::int64_t keys, const float* s, Slots& slots);
+void fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t first_row, std::int64_t panel,
+                std::int64_t key, std::int64_t keys, const float* s, Slots& slots);
 // The whole program, pair by pair, where the integers are too large for the steps. out: [keys][panel], may be s.
 void evaluate_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
                     std::int64_t keys, const float* s, float* out);

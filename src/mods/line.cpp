@@ -31,13 +31,15 @@ constexpr auto table = table_of(std::make_index_sequence<op_count>());
 
 }  // namespace
 
-bool evaluate_line(const Graph& graph, const Line& line, std::int64_t count, std::span<const Table> tables,
-                   float* out) {
+namespace {
+
+// Calls done(first, count, values) for each stretch.
+template <class Done>
+void evaluate_stretches(const Graph& graph, const Line& line, std::int64_t count, std::span<const Table> tables,
+                        Done done) {
   const std::size_t nodes = graph.nodes.size();
   thread_local std::vector<Value> values;
   if (values.size() < nodes * stretch) values.resize(nodes * stretch);
-  const Type result = graph.nodes[nodes - 1].type;
-  bool exact = true;
   for (std::int64_t first = 0; first < count; first += stretch) {
     const std::int64_t n = std::min(stretch, count - first);
     const auto at = [&](std::size_t node) { return values.data() + static_cast<std::int64_t>(node) * stretch; };
@@ -86,17 +88,34 @@ bool evaluate_line(const Graph& graph, const Line& line, std::int64_t count, std
                                                    at(node.arg[0]), at(node.arg[1]), at(node.arg[2]), here, n);
       }
     }
-    const Value* end = at(nodes - 1);
-    if (result == Type::real) {
-      for (std::int64_t p = 0; p < n; ++p) out[first + p] = static_cast<float>(end[p].r);
-    } else {
-      for (std::int64_t p = 0; p < n; ++p) {
-        exact = exact && end[p].i >= -Program::exact && end[p].i <= Program::exact;
-        out[first + p] = static_cast<float>(end[p].i);
+    done(first, n, at(nodes - 1));
+  }
+}
+
+}  // namespace
+
+bool evaluate_line(const Graph& graph, const Line& line, std::int64_t count, std::span<const Table> tables,
+                   float* out) {
+  const bool is_real = graph.nodes[graph.nodes.size() - 1].type == Type::real;
+  bool exact = true;
+  evaluate_stretches(graph, line, count, tables, [&](std::int64_t first, std::int64_t n, const Value* values) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (is_real) {
+        out[first + i] = static_cast<float>(values[i].r);
+      } else {
+        exact = exact && values[i].i >= -Program::exact && values[i].i <= Program::exact;
+        out[first + i] = static_cast<float>(values[i].i);
       }
     }
-  }
+  });
   return exact;
+}
+
+void evaluate_line(const Graph& graph, const Line& line, std::int64_t count, std::span<const Table> tables,
+                   std::int64_t* out) {
+  evaluate_stretches(graph, line, count, tables, [&](std::int64_t first, std::int64_t n, const Value* values) {
+    for (std::int64_t i = 0; i < n; ++i) out[first + i] = values[i].i;
+  });
 }
 
 }  // namespace tessera::mods

@@ -174,7 +174,7 @@ class Compiler {
           n.type == Type::boolean ? static_cast<float>(n.value) : static_cast<float>(std::bit_cast<double>(n.value));
     } else if (axis(i) != Axis::pair || !by_step(i)) {
       here = {Operand::Kind::slot, static_cast<std::uint16_t>(program_.slots.size()), 0};
-      program_.slots.push_back({filled_along(i), part(i)});
+      program_.slots.push_back(slot(i));
     } else {
       Step step{n.op, {}, 0};
       for (std::size_t a = 0; a < n.arg_count; ++a) step.arg[a] = place(n.arg[a]);
@@ -183,6 +183,17 @@ class Compiler {
     }
     placed_[i] = here, is_placed_[i] = true;
     return here;
+  }
+
+  Slot slot(std::size_t i) const {
+    Slot slot{filled_along(i), part(i), {}, node(i).slot};
+    if (slot.axis != Axis::pair || node(i).op != Op::load || node(i).type == Type::integer) return slot;
+    for (std::size_t a = 0; a < node(i).arg_count; ++a) {
+      const Axis axis = filled_along(arg(i, a));
+      if (axis == Axis::pair || axis == Axis::distance) return slot.indices.clear(), slot;
+      slot.indices.push_back({axis, part(arg(i, a))});
+    }
+    return slot;
   }
 
   // The sub-graph of a node, with the parameters and captures of the whole.

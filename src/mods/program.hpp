@@ -18,8 +18,16 @@ enum class Axis : std::uint8_t { uniform, row, key, distance, pair };
 // integer operation that floats do not hold), or that several heads in one item keep from being a line; slow, never
 // wrong.
 struct Slot {
+  // A load whose indices each depend on the row or on the key alone, as bias[q][k]: its address is a sum of two.
+  struct Index {
+    Axis axis{};
+    Graph graph;
+    bool operator==(const Index&) const = default;
+  };
   Axis axis{};
   Graph graph;
+  std::vector<Index> indices{};  // of such a load, else empty
+  std::uint8_t capture = 0;
   bool operator==(const Slot&) const = default;
 };
 
@@ -64,5 +72,8 @@ struct Line {
 // The graph at each point of the line, as floats; booleans as 0 and 1. Returns whether every integer was at most
 // Program::exact in size (always true for other types).
 bool evaluate_line(const Graph& graph, const Line& line, std::int64_t count, std::span<const Table> tables, float* out);
+// The same for a graph of integers, exactly.
+void evaluate_line(const Graph& graph, const Line& line, std::int64_t count, std::span<const Table> tables,
+                   std::int64_t* out);
 
 }  // namespace tessera::mods
