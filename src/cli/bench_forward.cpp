@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/attended_pairs.hpp"
 #include "cli/bench.hpp"
 #include "cli/ceilings.hpp"
 #include "cli/interleave.hpp"
@@ -61,6 +62,7 @@ struct Row {
   int threads = 1;
   Block workspace;
   double flops = 0;
+  bool flops_exact = true;
   double difference = 0;  // from standard attention
   Contender contender{};
 
@@ -97,6 +99,7 @@ Rows make_rows(const Flags& flags) {
   const bool alone = all.size() * names.size() * flags.run.threads.size() == 1;
   for (const Shape& shape : all) {
     std::shared_ptr<Scene> scene;
+    Pairs pairs;
     for (const int asked : flags.run.threads) {
       const int threads = thread_count(asked);
       std::shared_ptr<Baseline> baseline;
@@ -104,7 +107,7 @@ Rows make_rows(const Flags& flags) {
           Prefix prefix = prefix_of(shape);
           auto row = std::make_unique<Row>();
           row->plan = plan(describe(inputs_of(shape, anywhere(), prefix), options_of(shape, name)));
-          if (!scene) scene = std::make_shared<Scene>(shape);
+          if (!scene) scene = std::make_shared<Scene>(shape), pairs = attended_pairs(shape);
           if (!baseline && !flags.no_standard) baseline = make_baseline(*scene, threads);
           auto& ceiling = ceilings[{row->plan->isa, threads}];
           if (!ceiling) ceiling = std::make_shared<Ceiling>(&FmaProbe::gflops, row->plan->isa, threads);
@@ -115,15 +118,15 @@ Rows make_rows(const Flags& flags) {
           row->scene = scene, row->baseline = baseline, row->ceiling = ceiling, row->dram = dram;
           row->threads = threads;
           row->workspace = Block(row->plan.workspace_bytes(threads));
-          row->flops = 2 * attended_pairs(shape) * static_cast<double>(shape.d + shape.dv);
+          row->flops = 2 * pairs.count * static_cast<double>(shape.d + shape.dv), row->flops_exact = pairs.exact;
           row->contender.sample = [it = row.get()] { return seconds_of([&] { it->run(); }); };
           made.rows.push_back(std::move(row));
         } catch (const std::exception& error) {
           if (alone) throw;
           std::string line = error.what();
           std::replace(line.begin(), line.end(), '\n', ' ');
-          fmt::print(stderr, "left out: {} {} {} {} t{}: {}\n", name.empty() ? "any backend" : name, text(shape),
-                     tessera::name(shape.dtype), shape.mask_text, threads, line);
+          fmt::print(stderr, "left out: {} {} {} {} {} t{}: {}\n", name.empty() ? "any backend" : name, text(shape),
+                     tessera::name(shape.dtype), shape.mask_text, shape.score_text, threads, line);
           ++made.errors;
         }
     }
@@ -152,6 +155,8 @@ nlohmann::ordered_json json_of(const Row& row) {
     auto& packed = shape["packed"] = nlohmann::ordered_json::array();
     for (const SequenceLengths& l : s.packed) packed.push_back({l.q, l.k});
   }
+  nlohmann::ordered_json bind = nlohmann::ordered_json::object();
+  for (const BoundTensor& b : *s.bound) bind[b.name] = b.what;
   const double gflops = row.flops / times.min() * 1e-9, ceiling = row.ceiling->best();
   nlohmann::ordered_json json{
       {"backend", row.plan->backend},
@@ -159,6 +164,8 @@ nlohmann::ordered_json json_of(const Row& row) {
       {"dtype", tessera::name(s.dtype)},
       {"shape", shape},
       {"mask", s.mask_text},
+      {"score", s.score_text},
+      {"bind", bind},
       {"q_offset", s.q_offset ? nlohmann::ordered_json(*s.q_offset) : nlohmann::ordered_json()},
       {"threads", row.threads},
       {"ms_min", times.min() * 1e3},
@@ -166,6 +173,7 @@ nlohmann::ordered_json json_of(const Row& row) {
       {"spread", times.spread()},
       {"repetitions", times.count()},
       {"flops", row.flops},
+      {"flops_exact", row.flops_exact},
       {"gflops", gflops},
       {"ceiling_gflops", ceiling},
       {"share", gflops / ceiling},
@@ -198,8 +206,8 @@ int run(const Flags& flags) {
   if (waiting) fmt::print(stderr, "\r\033[K");
 
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  Table table({"backend", "dtype", "shape", "mask", "threads", "min ms", "median", "spread", "GFLOP/s", "ceiling",
-               "share", "standard ms", "ratio", "memory", "standard"});
+  Table table({"backend", "dtype", "shape", "mask", "score", "threads", "min ms", "median", "spread", "GFLOP/s",
+               "ceiling", "share", "standard ms", "ratio", "memory", "standard"});
   for (auto& row : made.rows) {
     if (row->baseline && row->baseline->standard) {
       // Rows of one scene share its output: what stands there must be this row's.
@@ -211,10 +219,10 @@ int run(const Flags& flags) {
       return json[key].is_null() ? std::string("-") : fmt::format("{:.{}f}", json[key].get<double>() * factor, digits);
     };
     table.add({fmt::format("{}:{}", row->plan->backend, row->plan->isa), json["dtype"], text(row->scene->shape()),
-               json["mask"], fmt::format("{}", row->threads), number("ms_min", 3), number("ms_median", 3),
-               number("spread", 1, 100) + " %", number("gflops", 1), number("ceiling_gflops", 1),
-               number("share", 1, 100) + " %", number("standard_ms", 3), number("ratio_to_standard", 2),
-               bytes_text(static_cast<double>(row->workspace.bytes())),
+               json["mask"], json["score"], fmt::format("{}", row->threads), number("ms_min", 3),
+               number("ms_median", 3), number("spread", 1, 100) + " %", number("gflops", 1),
+               number("ceiling_gflops", 1), number("share", 1, 100) + " %", number("standard_ms", 3),
+               number("ratio_to_standard", 2), bytes_text(static_cast<double>(row->workspace.bytes())),
                row->baseline ? bytes_text(static_cast<double>(row->baseline->bytes)) : "-"});
     list.push_back(json);
   }
@@ -223,6 +231,10 @@ int run(const Flags& flags) {
     if (row->baseline && !row->baseline->standard)
       answer.say(fmt::format("standard attention was left out for {}: {}\n", text(row->scene->shape()),
                              row->baseline->why_not));
+  for (auto& row : made.rows)
+    if (!row->flops_exact)
+      answer.say(fmt::format("work is estimated for {}, {}: too many pairs to count one by one\n",
+                             text(row->scene->shape()), row->scene->shape().mask_text));
   for (auto& [threads, gbs] : [&] {
          std::map<int, double> all;
          for (auto& row : made.rows) all[row->threads] = row->dram->best();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/attended_pairs.hpp"
 #include "cli/bench.hpp"
 #include "cli/ceilings.hpp"
 #include "cli/interleave.hpp"
@@ -68,10 +69,10 @@ int run(const Flags& flags) {
 
   const double us = 1e6, call_us = call.samples.min() * us, plan_us = planned.samples.min() * us;
   const double arithmetic_us = (larger.samples.min() * us - plan_us) / (repeated - 1);
-  const double flops = 2 * attended_pairs(one) * static_cast<double>(one.d + one.dv);
+  const double flops = 2 * attended_pairs(one).count * static_cast<double>(one.d + one.dv);
   const double floor_us = flops / ceiling.samples.max() * 1e-3;
-  answer.say(fmt::format("{} {} {}, {}:{}, {} thread{}; fastest of {:.1f} s each, in turns\n", text(one),
-                         name(one.dtype), one.mask_text, small_plan->backend, small_plan->isa, threads,
+  answer.say(fmt::format("{} {} {} {}, {}:{}, {} thread{}; fastest of {:.1f} s each, in turns\n", text(one),
+                         name(one.dtype), one.mask_text, one.score_text, small_plan->backend, small_plan->isa, threads,
                          threads == 1 ? "" : "s", flags.seconds));
   Table table({"", "us", "median us"});
   const auto line = [&](const char* what, double least, double median) {
@@ -88,6 +89,7 @@ int run(const Flags& flags) {
                 {"isa", small_plan->isa},
                 {"dtype", name(one.dtype)},
                 {"mask", one.mask_text},
+                {"score", one.score_text},
                 {"threads", threads},
                 {"attention_us", call_us},
                 {"plan_run_us", plan_us},

@@ -10,7 +10,7 @@
 #include "cli/commands.hpp"
 #include "cli/interleave.hpp"
 #include "cli/report.hpp"
-#include "cli/shape_flags.hpp"
+#include "cli/run_flags.hpp"
 #include "conformance/runner.hpp"
 
 namespace tessera::cli {

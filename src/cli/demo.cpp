@@ -9,7 +9,7 @@
 #include "cli/demo_page.hpp"
 #include "cli/interleave.hpp"
 #include "cli/report.hpp"
-#include "cli/shape_flags.hpp"
+#include "cli/run_flags.hpp"
 
 namespace tessera::cli {
 namespace {

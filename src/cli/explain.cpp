@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/attended_pairs.hpp"
 #include "cli/ceilings.hpp"
 #include "cli/commands.hpp"
 #include "cli/report.hpp"
@@ -100,7 +101,8 @@ int run(const Flags& flags) {
   const Problem problem = describe(inputs_of(shape, anywhere(), prefix), options_of(shape, names[0]));
   const Plan p = plan(problem);
 
-  const double pairs = attended_pairs(shape), flops = 2 * pairs * static_cast<double>(shape.d + shape.dv);
+  const Pairs attended = attended_pairs(shape);
+  const double pairs = attended.count, flops = 2 * pairs * static_cast<double>(shape.d + shape.dv);
   FmaProbe fma(p->isa, threads);
   const double gflops = best_of([&] { return fma.gflops(); }, 12);
   double gbytes = 0;
@@ -132,8 +134,8 @@ int run(const Flags& flags) {
   answer.say(
       fmt::format("  pairs: {:.6g} attended of {:.6g} ({:.1f} %){}\n  FLOPs: {:.4g} = 2 (d + dv) for each pair\n"
                   "  bytes: {} of q, k, v and o, once each\n",
-                  pairs, whole, whole > 0 ? 100 * pairs / whole : 100, p->tiles.decided() ? "" : ", an upper bound",
-                  flops, bytes_text(p->cost.bytes)));
+                  pairs, whole, whole > 0 ? 100 * pairs / whole : 100, attended.exact ? "" : ", an estimate", flops,
+                  bytes_text(p->cost.bytes)));
   answer.say(fmt::format("floor, on {} thread{} as measured now\n", threads, threads == 1 ? "" : "s"));
   answer.say(
       fmt::format("  {:.3f} ms of arithmetic at {:.1f} GFLOP/s, the fp32 FMA ceiling of {}\n"
@@ -149,6 +151,8 @@ int run(const Flags& flags) {
   for (const Verdict& v : why)
     candidates.push_back({{"backend", v.backend}, {"taken", v.backend == p->backend + ":" + p->isa}, {"why", v.why}});
   answer.write({{"problem", printed(problem)},
+                {"mask", shape.mask_text},
+                {"score", shape.score_text},
                 {"tile_map", printed(p->tiles)},
                 {"plan", printed(p)},
                 {"backend", p->backend},
@@ -165,6 +169,7 @@ int run(const Flags& flags) {
                   {"splits", p->tiling.splits},
                   {"items", p->tiling.items}}},
                 {"pairs", pairs},
+                {"pairs_exact", attended.exact},
                 {"flops", flops},
                 {"bytes", p->cost.bytes},
                 {"workspace_bytes", p.workspace_bytes(threads)},

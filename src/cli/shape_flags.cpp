@@ -2,48 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <thread>
 
 #include "cli/commands.hpp"
-#include "tessera/attention.hpp"
+#include "cli/flag_values.hpp"
 
 namespace tessera::cli {
 namespace {
 
-// A list flag may be given as "1,2" or several times; text that holds commas itself (masks) is split at ';'.
-template <class T>
-CLI::Option* add_values(CLI::App& command, const char* name, std::vector<T>& into, const std::string& help,
-                        Values values, char separator = ',') {
-  CLI::Option* option = command.add_option(name, into, help);
-  option->allow_extra_args(false);
-  if (values == Values::list) option->delimiter(separator);
-  else option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::Throw);
-  return option->type_name(values == Values::list ? fmt::format("A{}B..", separator) : "");
-}
-
-// CLI11 alone would read a number that is too large as the largest one.
-const CLI::Validator& whole_numbers() {
-  static const CLI::Validator validator(
-      [](std::string& text) {
-        std::int64_t value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error == std::errc() && end == text.data() + text.size()) return std::string();
-        return fmt::format("'{}' is not a whole number of 64 bits", text);
-      },
-      "", "whole number");
-  return validator;
-}
-
-std::int64_t whole_number(std::string_view text, std::string_view all) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw Misuse(fmt::format("--packed '{}': '{}' is not a length; write 512,1024 or queries:keys pairs 1:512,1:300",
-                             all, text));
-  return value;
+std::int64_t length(std::string_view text, std::string_view all) {
+  if (const auto value = whole_number(text)) return *value;
+  throw Misuse(
+      fmt::format("--packed '{}': '{}' is not a length; write 512,1024 or queries:keys pairs 1:512,1:300", all, text));
 }
 
 std::vector<SequenceLengths> parse_packed(const std::string& list) {
@@ -52,8 +22,8 @@ std::vector<SequenceLengths> parse_packed(const std::string& list) {
     const std::size_t end = std::min(list.find(',', at), list.size());
     const std::string_view item = std::string_view(list).substr(at, end - at);
     const std::size_t colon = item.find(':');
-    const std::int64_t q = whole_number(item.substr(0, colon), list);
-    lengths.push_back({q, colon == item.npos ? q : whole_number(item.substr(colon + 1), list)});
+    const std::int64_t q = length(item.substr(0, colon), list);
+    lengths.push_back({q, colon == item.npos ? q : length(item.substr(colon + 1), list)});
     if (lengths.back().q < 0 || lengths.back().k < 0)
       throw Misuse(fmt::format("--packed '{}': a length is at least 0, not {}", list,
                                std::min(lengths.back().q, lengths.back().k)));
@@ -84,6 +54,17 @@ void add_shape_flags(CLI::App& command, ShapeFlags& flags, Values values) {
   add_values(command, "--dtype", flags.dtype, "f32, bf16 or f16 (f32)", values)->group("Shape");
   add_values(command, "--mask", flags.mask, "full, causal, 'causal & window(1023, 0)', 'k <= q' .. (full)", values, ';')
       ->group("Shape");
+  add_values(command, "--score", flags.score, "what becomes of a score: softcap(30), 's + slope[h] * (k - q)' .. (s)",
+             values, ';')
+      ->group("Shape");
+  command
+      .add_option("--bind", flags.bind,
+                  "what a name in --mask and --score stands for, once for each: a file (FILE.npy, FILE.safetensors, "
+                  "FILE.safetensors:TENSOR), random:8,1024 (f32 of that shape), documents:TOKENS,COUNT (sorted ids), "
+                  "lengths:B,MAX")
+      ->type_name("NAME=WHAT")
+      ->allow_extra_args(false)
+      ->group("Shape");
   command.add_option("--q-offset", flags.q_offset, "logical position of the first query (keys - queries)")
       ->type_name("")
       ->check(whole_numbers())
@@ -100,6 +81,8 @@ std::vector<Shape> shapes(const ShapeFlags& flags) {
   const std::vector<DType> dtypes = dtypes_of(flags.dtype);
   std::vector<std::pair<std::string, Mask>> masks;
   for (const std::string& text : flags.mask) masks.emplace_back(text, parse_mask(text));
+  std::vector<std::pair<std::string, ScoreMod>> scores;
+  for (const std::string& text : flags.score) scores.emplace_back(text, parse_score(text));
   std::vector<Shape> all;
   // One loop for each flag, the last one fastest.
   const auto each = [](const auto& values, auto&& body) {
@@ -108,6 +91,7 @@ std::vector<Shape> shapes(const ShapeFlags& flags) {
   Shape s;
   s.q_offset = flags.q_offset;
   s.packed = parse_packed(flags.packed);
+  s.bound = bound_tensors(flags.bind);
   each(flags.b, [&](std::int64_t b) {
     each(flags.sq, [&](std::int64_t sq) {
       each(or_follow(flags.sk), [&](std::optional<std::int64_t> sk) {
@@ -125,8 +109,11 @@ std::vector<Shape> shapes(const ShapeFlags& flags) {
                 s.hq = hq, s.hkv = hkv.value_or(hq), s.d = d, s.dv = dv.value_or(d);
                 each(dtypes, [&](DType dtype) {
                   each(masks, [&](const auto& mask) {
-                    s.dtype = dtype, s.mask_text = mask.first, s.mask = mask.second;
-                    all.push_back(s);
+                    each(scores, [&](const auto& score) {
+                      s.dtype = dtype, s.mask_text = mask.first, s.mask = mask.second;
+                      s.score_text = score.first, s.score = score.second;
+                      all.push_back(s);
+                    });
                   });
                 });
               });
@@ -147,64 +134,6 @@ std::string text(const Shape& s) {
                      pair(s.d, s.dv));
 }
 
-void add_threads_flag(CLI::App& command, RunFlags& flags, Values values, int otherwise) {
-  flags.threads = {otherwise};
-  add_values(command, "--threads", flags.threads,
-             fmt::format("threads, 0: as many as the library takes by itself ({})", otherwise), values)
-      ->check(whole_numbers())
-      ->check(CLI::Range(0, 1024).description(""))
-      ->group("Run");
-}
-
-void add_backend_flags(CLI::App& command, RunFlags& flags, Values values, std::string_view otherwise) {
-  add_values(command, "--backend", flags.backend, fmt::format("cpu, cpu:avx2 .., all ({})", otherwise), values)
-      ->group("Run");
-  add_values(command, "--isa", flags.isa, "instruction set of the cpu backend: avx512, avx2, scalar", values)
-      ->group("Run");
-}
-
-std::vector<std::string> backends_of(const RunFlags& flags) {
-  std::vector<std::string> names;
-  const auto add = [&](const std::string& name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  };
-  for (const std::string& backend : flags.backend.empty() ? std::vector<std::string>{""} : flags.backend) {
-    if (flags.isa.empty()) {
-      if (backend != "all") add(backend);
-      else
-        for (const BackendInfo& info : backends())
-          if (info.available) add(info.name);
-      continue;
-    }
-    if (!backend.empty() && backend != "cpu")
-      throw Misuse(
-          fmt::format("--isa names an instruction set of the cpu backend, --backend is {}: give one of them", backend));
-    for (const std::string& isa : flags.isa) add("cpu:" + isa);
-  }
-  return names;
-}
-
-std::vector<DType> dtypes_of(const std::vector<std::string>& names) {
-  std::vector<DType> dtypes;
-  for (const std::string& name : names) dtypes.push_back(parse_dtype(name));
-  return dtypes;
-}
-
-int thread_count(int threads) {
-  if (threads > 0) return threads;
-  // The workspace grows by the same amount for each thread, and 0 stands for the library's own choice.
-  Shape small;
-  small.sq = small.sk = 1;
-  Prefix prefix;
-  const Plan p = plan(describe(inputs_of(small, anywhere(), prefix), Options{}));
-  const std::size_t one = p.workspace_bytes(1), each = p.workspace_bytes(2) - one;
-  return each == 0 ? 1 : static_cast<int>((p.workspace_bytes(0) - one) / each) + 1;
-}
-
-void add_json_flag(CLI::App& command, std::string& path) {
-  command.add_option("--json", path, "write JSON to FILE; '-': to stdout, in place of the table")->type_name("FILE");
-}
-
 Prefix prefix_of(const Shape& shape) {
   Prefix prefix;
   if (shape.packed.empty()) return prefix;
@@ -218,6 +147,7 @@ Prefix prefix_of(const Shape& shape) {
 
 Inputs inputs_of(const Shape& s, const Addresses& at, Prefix& prefix) {
   Inputs in;
+  in.bind = bindings_of(s);
   if (s.packed.empty()) {
     in.q = tensor(at.q, s.dtype, {s.b, s.sq, s.hq, s.d});
     in.k = tensor(at.k, s.dtype, {s.b, s.sk, s.hkv, s.d});
@@ -232,6 +162,13 @@ Inputs inputs_of(const Shape& s, const Addresses& at, Prefix& prefix) {
   return in;
 }
 
+Bindings bindings_of(const Shape& shape) {
+  Bindings bind;
+  if (shape.bound)
+    for (const BoundTensor& b : *shape.bound) bind.add({b.name, b.tensor});
+  return bind;
+}
+
 Addresses anywhere() {
   alignas(64) static char there[64];
   return {there, there, there};
@@ -239,21 +176,8 @@ Addresses anywhere() {
 
 Options options_of(const Shape& shape, std::string_view backend) {
   Options options;
-  options.mask = shape.mask, options.q_offset = shape.q_offset, options.backend = backend;
+  options.mask = shape.mask, options.score = shape.score, options.q_offset = shape.q_offset, options.backend = backend;
   return options;
-}
-
-double attended_pairs(const Shape& s) {
-  const TileMap tiles(s.mask);
-  const auto of = [&](std::int64_t queries, std::int64_t keys) {
-    if (queries <= 0 || keys <= 0) return 0.0;
-    const std::int64_t first = s.q_offset.value_or(keys - queries);
-    return tiles.pairs(first, first + queries, keys);
-  };
-  double pairs = 0;
-  for (const SequenceLengths& l : s.packed) pairs += of(l.q, l.k);
-  if (s.packed.empty()) pairs = static_cast<double>(s.b) * of(s.sq, s.sk);
-  return pairs * static_cast<double>(s.hq);
 }
 
 }  // namespace tessera::cli

@@ -166,6 +166,7 @@ std::size_t StandardAttention::bytes(const Inputs& inputs, const Options& option
 }
 
 std::string StandardAttention::why_not(const Inputs& inputs, const Options& options) {
+  if (!options.score.is_identity()) return "it has no score changes";
   if (!TileMap(options.mask).decided()) return "the mask is not made of bands";
   for (const Tensor* t : {&inputs.q, &inputs.k, &inputs.v})
     for (int i = 0; i < t->rank; ++i)

@@ -19,7 +19,7 @@ class StandardAttention {
   StandardAttention& operator=(StandardAttention&&) noexcept;
 
   static std::string library();  // the BLAS that it runs on, as that describes itself
-  // Why it cannot be run: a mask without bands, or more memory than there is. Empty: it can.
+  // Why it cannot be run: a mask without bands, a score change, or more memory than there is. Empty: it can.
   static std::string why_not(const Inputs& inputs, const Options& options);
   // Bytes that it allocates: scores, widened copies. Without what OpenBLAS takes for itself.
   static std::size_t bytes(const Inputs& inputs, const Options& options);
