@@ -1,0 +1,89 @@
+// What mod functions call, as text. It means the same as src/mods/arithmetic.hpp, with reals of 32 bits.
+#include "emit/mod_text.hpp"
+
+namespace tessera::emit {
+
+std::string_view mod_prelude() {
+  static constexpr std::string_view text = R"(#ifndef __CUDACC__
+#include <math.h>
+#endif
+namespace mod_math {
+static_assert(sizeof(long long) == 8 && sizeof(int) == 4 && sizeof(short) == 2, "the sizes that the text is made for");
+constexpr long long most = 0x7fffffffffffffffLL, least = -most - 1;
+
+// Integers: 64 bits, saturating; division by zero is 0; quotients round toward minus infinity.
+static __device__ inline long long wrapped_add(long long a, long long b) {
+  return (long long)((unsigned long long)a + (unsigned long long)b);
+}
+static __device__ inline long long wrapped_sub(long long a, long long b) {
+  return (long long)((unsigned long long)a - (unsigned long long)b);
+}
+static __device__ inline long long add(long long a, long long b) {
+  const long long r = wrapped_add(a, b);
+  return ((a ^ r) & (b ^ r)) >= 0 ? r : a < 0 ? least : most;
+}
+static __device__ inline long long sub(long long a, long long b) {
+  const long long r = wrapped_sub(a, b);
+  return ((a ^ b) & (a ^ r)) >= 0 ? r : a < 0 ? least : most;
+}
+static __device__ inline long long mul(long long a, long long b) {
+#ifdef __CUDA_ARCH__
+  const long long high = __mul64hi(a, b);
+#else
+  const long long high = (long long)(((__int128)a * b) >> 64);
+#endif
+  const long long r = (long long)((unsigned long long)a * (unsigned long long)b);
+  return high == (r >> 63) ? r : (a < 0) != (b < 0) ? least : most;
+}
+static __device__ inline long long floor_div(long long a, long long b) {
+  if (b == 0) return 0;
+  if (b == -1) return sub(0, a);
+  const long long r = a / b, rest = a - r * b;
+  return rest != 0 && (rest < 0) != (b < 0) ? r - 1 : r;
+}
+static __device__ inline long long floor_mod(long long a, long long b) {
+  if (b == 0 || b == -1) return 0;
+  const long long rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+static __device__ inline long long min(long long a, long long b) { return a < b ? a : b; }
+static __device__ inline long long max(long long a, long long b) { return a > b ? a : b; }
+static __device__ inline long long abs(long long a) { return a < 0 ? sub(0, a) : a; }
+static __device__ inline long long sign(long long a) { return (a > 0) - (a < 0); }
+static __device__ inline long long clamp(long long index, long long last) {
+  return index < 0 ? 0 : index > last ? last : index;
+}
+
+// Reals. min and max of a NaN and a number are the number.
+static __device__ inline float min(float a, float b) { return a != a || b < a ? b : a; }
+static __device__ inline float max(float a, float b) { return a != a || b > a ? b : a; }
+static __device__ inline float sign(float a) { return a > 0 ? 1.0f : a < 0 ? -1.0f : a; }
+static __device__ inline float sigmoid(float a) { return 1.0f / (1.0f + expf(-a)); }
+static __device__ inline float reciprocal_root(float a) {
+#ifdef __CUDA_ARCH__
+  return rsqrtf(a);
+#else
+  return 1.0f / sqrtf(a);
+#endif
+}
+static __device__ inline float from_bits(unsigned bits) {
+  union {
+    unsigned bits;
+    float real;
+  } both;
+  both.bits = bits;
+  return both.real;
+}
+static __device__ inline float from_bf16(unsigned short half) { return from_bits((unsigned)half << 16); }
+static __device__ inline float from_f16(unsigned short half) {
+  const unsigned sign = (half & 0x8000u) << 16, rest = half & 0x7fffu;
+  if (rest < 0x400u) return (sign ? -0x1p-24f : 0x1p-24f) * (float)rest;  // zeroes, denormals
+  // Of infinities and NaN the exponent is all ones, of the others it has another offset.
+  return from_bits(sign | (rest >= 0x7c00u ? 0x7f800000u | rest << 13 : (rest << 13) + (112u << 23)));
+}
+}  // namespace mod_math
+)";
+  return text;
+}
+
+}  // namespace tessera::emit
