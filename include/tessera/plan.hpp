@@ -15,6 +15,9 @@ class Backend;
 namespace mods {
 struct Program;
 }
+namespace tiles {
+class RunMaps;
+}
 inline namespace TESSERA_API_NAMESPACE {
 
 // Runs `count` tasks; task(context, i) for every i in [0, count), in any order, on any threads, and returns when all
@@ -78,8 +81,9 @@ struct PlanData {
   Cost cost;
   std::size_t partial_bytes = 0;  // workspace for partial results
   std::size_t scratch_bytes = 0;  // workspace for each thread
-  std::shared_ptr<const mods::Program> score,
-      mask;  // of the score change, and of a mask that the tile map cannot decide
+  // Of the score change, and of a mask that the tile map cannot decide.
+  std::shared_ptr<const mods::Program> score, mask;
+  std::shared_ptr<const tiles::RunMaps> runs;  // of such a mask, where they are the same in every call
   std::vector<PassedOver> passed_over;
   const Backend* runner = nullptr;
 };

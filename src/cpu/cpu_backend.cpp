@@ -53,6 +53,24 @@ std::int64_t tiles_at_once(const Problem& p, const Tiling& cut) {
   return std::max<std::int64_t>(1, std::min(fit, ceil_div(p.tokens_q, cut.q_tile)));
 }
 
+// Masks that the tile map cannot decide are looked at tile by tile, if there are keys to be skipped, and if the heads
+// of an item do not differ in what they attend to.
+bool worth_mapping(const PlanData& plan) {
+  const Problem& p = plan.problem;
+  if (plan.tiles.decided() || p.tokens_kv < 2 * plan.tiling.k_block) return false;
+  return plan.tiling.heads_per_tile == 1 || !mods::dependence(p.mask.graph()).head;
+}
+// Those of a mask that reads no tensor, for sequences whose shapes the plan knows.
+std::shared_ptr<const tiles::RunMaps> fixed_runs(const PlanData& plan) {
+  const Problem& p = plan.problem;
+  const std::int64_t offset = p.q_offset.value_or(p.tokens_kv - p.tokens_q);
+  if (!worth_mapping(plan) || !tiles::runs_are_fixed(p.mask.graph()) || p.packed || p.offset_per_sequence) return {};
+  if (p.tokens_q == 0 || p.batch == 0 || offset > mods::farthest / 2 || offset < -mods::farthest / 2) return {};
+  const std::vector<tiles::Grid> grids(static_cast<std::size_t>(p.batch),
+                                       {offset, p.tokens_q, p.tokens_kv, run_queries, run_keys});
+  return std::make_shared<const tiles::RunMaps>(p.mask.graph(), std::span<const mods::Table>{}, grids, p.heads_q);
+}
+
 // ------------------------------------------------------------------------------------------------ a call's work list
 // Sequences, tiles and splits of one call. Items are numbered, never stored: a packed batch needs one prefix sum.
 struct Work {
@@ -67,23 +85,22 @@ struct Work {
   char* scratch = nullptr;
   std::array<mods::Table, Bindings::most> score_tables{}, mask_tables{};
   Mod score{}, mask{};
-  tiles::RunMaps run_maps{};
-  bool has_runs = false;
+  tiles::RunMaps own_runs{};
+  const tiles::RunMaps* runs = nullptr;
 
-  // The runs of a mask that bands do not describe, from the values of this call.
+  // The runs of a mask that bands do not describe, from the values of this call if the plan has none.
   void map_runs() {
     const Problem& p = plan.problem;
-    const std::int64_t panel_keys = 2 * plan.tiling.k_block;
-    if (plan.tiles.decided() || (plan.tiling.heads_per_tile > 1 && mods::dependence(p.mask.graph()).head)) return;
-    if (p.tokens_q == 0 || p.batch == 0 || p.tokens_kv < panel_keys) return;
+    runs = plan.runs.get();
+    if (runs || !worth_mapping(plan) || p.tokens_q == 0 || p.batch == 0) return;
     std::vector<tiles::Grid> grids;
     for (std::int64_t i = 0; i < p.batch; ++i) {
       const Extent e = extent(i);
       if (e.q_offset > mods::farthest / 2 || e.q_offset < -mods::farthest / 2) return;
       grids.push_back({e.q_offset, e.queries, e.keys, run_queries, run_keys});
     }
-    run_maps = tiles::RunMaps(p.mask.graph(), {mask_tables.data(), p.mask.graph().captures.size()}, grids, p.heads_q);
-    has_runs = true;
+    own_runs = tiles::RunMaps(p.mask.graph(), {mask_tables.data(), p.mask.graph().captures.size()}, grids, p.heads_q);
+    runs = &own_runs;
   }
   // One sequence: its tokens, and where they lie in a packed tensor.
   struct Extent {
@@ -178,7 +195,7 @@ struct Work {
     t.q_position = std::clamp(q_offset, -farthest, farthest) + first;
     t.k_end = keys;
     t.kv_split = cut.kv_split;
-    if (has_runs) t.runs = &run_maps.at(sequence, head), t.first_run_tile = first / run_queries;
+    if (runs) t.runs = &runs->at(sequence, head), t.first_run_tile = first / run_queries;
     t.tiles = &plan.tiles, t.score = score, t.mask = mask;
     t.batch = sequence, t.first_head = head;
     return t;
@@ -291,6 +308,7 @@ class CpuBackend final : public Backend {
     };
     if (!p.score.is_identity()) plan.score = program(p.score.graph());
     if (!plan.tiles.decided()) plan.mask = program(p.mask.graph());
+    plan.runs = fixed_runs(plan);
     Tile widest;
     widest.dim = p.dim, widest.dim_v = p.dim_v;
     widest.score = bind(plan.score.get(), nullptr, 0), widest.mask = bind(plan.mask.get(), nullptr, 0);
