@@ -9,6 +9,7 @@ void add_bench(CLI::App& app, Action& chosen) {
   bench->require_subcommand(1);
   add_bench_forward(*bench, chosen);
   add_bench_overhead(*bench, chosen);
+  add_bench_mods(*bench, chosen);
 }
 
 }  // namespace tessera::cli
