@@ -12,7 +12,7 @@
 #include "cli/commands.hpp"
 #include "cli/report.hpp"
 #include "cli/shape_flags.hpp"
-#include "cli/tile_count.hpp"
+#include "cli/tile_picture.hpp"
 #include "tessera/attention.hpp"
 
 namespace tessera::cli {
@@ -22,6 +22,7 @@ struct Flags {
   ShapeFlags shape;
   RunFlags run;
   std::string json;
+  bool picture = false;
 };
 
 template <class T>
@@ -71,16 +72,25 @@ std::vector<Verdict> verdicts(const Shape& shape, const Plan& chosen) {
   return all;
 }
 
-TileCount tiles_of(const Shape& s, const Plan& p) {
-  TileCount all;
-  const auto add = [&](std::int64_t queries, std::int64_t keys, double times) {
-    const std::int64_t first = s.q_offset.value_or(keys - queries);
-    const TileCount one = count_tiles(p->tiles, first, first + queries, p->tiling.q_tile, keys, p->tiling.k_block);
-    all.full += times * one.full, all.partial += times * one.partial, all.empty += times * one.empty;
-  };
-  for (const SequenceLengths& l : s.packed) add(l.q, l.k, 1);
-  if (s.packed.empty()) add(s.sq, s.sk, static_cast<double>(s.b));
-  return all;
+constexpr std::int64_t most_lines = 64, most_columns = 128;
+
+std::string picture_text(const Shape& shape, const ShapeTiles& tiles, const TileCount& count) {
+  const ShapeTiles::Picture picture = tiles.picture(most_lines, most_columns);
+  const bool several = shape.b > 1 || shape.hq > 1;
+  std::string text = fmt::format("picture{}\n", several ? ", of the first sequence and head" : "");
+  for (const std::string& line : picture.lines) text += "  " + line + "\n";
+  text +=
+      fmt::format("  down: queries, across: keys; a character is {} x {} tiles\n", picture.q_tiles, picture.k_tiles);
+  const auto share = [&](double of) { return count.all() > 0 ? 100 * of / count.all() : 0; };
+  return text + fmt::format(
+                    "  # full {:.2f} %, + partial {:.2f} %, . empty {:.2f} % of {:.0f} tiles{}\n"
+                    "  {}: {} bytes, built in {:.4f} ms\n",
+                    share(count.full), share(count.partial), share(count.empty), count.all(),
+                    tiles.exact() ? "" : "; some that are called partial were not settled",
+                    tiles.has_bands()  ? "bands"
+                    : tiles.has_runs() ? "runs"
+                                       : "no map",
+                    tiles.bytes(), tiles.build_ms());
 }
 
 template <class Probe>
@@ -111,13 +121,15 @@ int run(const Flags& flags) {
     gbytes = best_of([&] { return dram.gbytes_per_s(); }, 5);
   }
   const double arithmetic_ms = flops / gflops * 1e-6, memory_ms = p->cost.bytes / gbytes * 1e-6;
-  const TileCount tiles = tiles_of(shape, p);
+  const ShapeTiles map(shape, p->tiling.q_tile, p->tiling.k_block);
+  const TileCount tiles = map.count();
   const std::vector<Verdict> why = verdicts(shape, p);
 
   answer.say("problem\n" + indented(printed(problem)) + "tiles\n" + indented(printed(p->tiles)));
   answer.say(
       fmt::format("  {:.0f} tiles of {} queries x {} keys for each head: {:.0f} full, {:.0f} partial, {:.0f} empty\n",
                   tiles.all(), p->tiling.q_tile, p->tiling.k_block, tiles.full, tiles.partial, tiles.empty));
+  if (flags.picture) answer.say(picture_text(shape, map, tiles));
   answer.say("plan\n" + indented(printed(p)));
   answer.say(fmt::format("  workspace: {} on {} thread{}\n",
                          bytes_text(static_cast<double>(p.workspace_bytes(threads))), threads,
@@ -150,35 +162,44 @@ int run(const Flags& flags) {
   nlohmann::ordered_json candidates = nlohmann::ordered_json::array();
   for (const Verdict& v : why)
     candidates.push_back({{"backend", v.backend}, {"taken", v.backend == p->backend + ":" + p->isa}, {"why", v.why}});
-  answer.write({{"problem", printed(problem)},
-                {"mask", shape.mask_text},
-                {"score", shape.score_text},
-                {"tile_map", printed(p->tiles)},
-                {"plan", printed(p)},
-                {"backend", p->backend},
-                {"isa", p->isa},
-                {"threads", threads},
-                {"tiles", {{"full", tiles.full}, {"partial", tiles.partial}, {"empty", tiles.empty}}},
-                {"tiling",
-                 {{"q_tile", p->tiling.q_tile},
-                  {"tiles_at_once", p->tiling.tiles_at_once},
-                  {"heads_per_tile", p->tiling.heads_per_tile},
-                  {"panel", p->tiling.panel},
-                  {"k_block", p->tiling.k_block},
-                  {"kv_split", p->tiling.kv_split},
-                  {"splits", p->tiling.splits},
-                  {"items", p->tiling.items}}},
-                {"pairs", pairs},
-                {"pairs_exact", attended.exact},
-                {"flops", flops},
-                {"bytes", p->cost.bytes},
-                {"workspace_bytes", p.workspace_bytes(threads)},
-                {"ceiling_gflops", gflops},
-                {"dram_gbytes_per_s", gbytes},
-                {"arithmetic_ms", arithmetic_ms},
-                {"memory_ms", memory_ms},
-                {"floor_ms", std::max(arithmetic_ms, memory_ms)},
-                {"backends", candidates}});
+  nlohmann::ordered_json json{{"problem", printed(problem)},
+                              {"mask", shape.mask_text},
+                              {"score", shape.score_text},
+                              {"tile_map", printed(p->tiles)},
+                              {"plan", printed(p)},
+                              {"backend", p->backend},
+                              {"isa", p->isa},
+                              {"threads", threads},
+                              {"tiles", {{"full", tiles.full}, {"partial", tiles.partial}, {"empty", tiles.empty}}},
+                              {"tiling",
+                               {{"q_tile", p->tiling.q_tile},
+                                {"tiles_at_once", p->tiling.tiles_at_once},
+                                {"heads_per_tile", p->tiling.heads_per_tile},
+                                {"panel", p->tiling.panel},
+                                {"k_block", p->tiling.k_block},
+                                {"kv_split", p->tiling.kv_split},
+                                {"splits", p->tiling.splits},
+                                {"items", p->tiling.items}}},
+                              {"pairs", pairs},
+                              {"pairs_exact", attended.exact},
+                              {"flops", flops},
+                              {"bytes", p->cost.bytes},
+                              {"workspace_bytes", p.workspace_bytes(threads)},
+                              {"ceiling_gflops", gflops},
+                              {"dram_gbytes_per_s", gbytes},
+                              {"arithmetic_ms", arithmetic_ms},
+                              {"memory_ms", memory_ms},
+                              {"floor_ms", std::max(arithmetic_ms, memory_ms)},
+                              {"backends", candidates}};
+  if (flags.picture) {
+    const ShapeTiles::Picture picture = map.picture(most_lines, most_columns);
+    json["picture"] = {
+        {"lines", picture.lines},     {"q_tiles", picture.q_tiles},
+        {"k_tiles", picture.k_tiles}, {"map", map.has_bands() ? "bands" : map.has_runs() ? "runs" : "none"},
+        {"exact", map.exact()},       {"bytes", map.bytes()},
+        {"build_ms", map.build_ms()}};
+  }
+  answer.write(json);
   return exit_done;
 }
 
@@ -191,6 +212,7 @@ void add_explain(CLI::App& app, Action& chosen) {
   add_shape_flags(*command, flags->shape, Values::one);
   add_threads_flag(*command, flags->run, Values::one, 0);
   add_backend_flags(*command, flags->run, Values::one);
+  command->add_flag("--picture", flags->picture, "draw the tiles, at most 64 lines of 128")->group("Run");
   add_json_flag(*command, flags->json);
   command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
 }
