@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import resource
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -35,6 +36,21 @@ class Tool(unittest.TestCase):
             self.assertIn(word, result.stderr)
 
 
+def npy(descr, shape, data, fortran=False):
+    header = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+def safetensors(**tensors):
+    """Each: (type, shape, bytes)."""
+    header, data = {}, b""
+    for name, (dtype, shape, part) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
 class Demo(Tool):
     def test_a_short_one(self):
         page = self.json("demo", "--long", 2048)
@@ -47,7 +63,8 @@ class Demo(Tool):
 
 class Usage(Tool):
     def test_help_of_every_command(self):
-        for command in ([], ["info"], ["demo"], ["check"], ["bench"], ["bench", "forward"], ["bench", "overhead"], ["explain"]):
+        for command in ([], ["info"], ["demo"], ["check"], ["bench"], ["bench", "forward"], ["bench", "overhead"], ["bench", "mods"],
+                        ["explain"]):
             self.assertIn("Usage: ", self.done(*command, "--help").stdout)
 
     def test_version(self):
@@ -187,6 +204,124 @@ class Bench(Tool):
         self.assertAlmostEqual(cost["over_arithmetic_us"], cost["attention_us"] - cost["arithmetic_us"])
 
 
+class Mods(Tool):
+    """Score changes, and tensors for the names that masks and scores read."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name, data):
+        (self.folder / name).write_bytes(data)
+        return str(self.folder / name)
+
+    def test_scores_beside_each_other(self):
+        plain, capped = self.json("bench", "forward", *QUICK, "--sq", "64", "--score", "s;softcap(30)")
+        self.assertEqual((plain["score"], capped["score"]), ("s", "softcap(30)"))
+        self.assertGreater(plain["standard_ms"], 0)
+        self.assertIsNone(capped["standard_ms"])
+        self.assertIn("score", capped["standard_left_out"])
+        text = self.done("bench", "forward", *QUICK, "--no-standard", "--sq", "64", "--score", "softcap(30)").stdout
+        self.assertIn("softcap(30)", text)
+        self.assertEqual(self.json("bench", "overhead", *QUICK, "--score", "softcap(30)")["score"], "softcap(30)")
+        self.assertIn("tanh", self.json("explain", "--score", "softcap(30)")["problem"])
+
+    def pairs(self, ids, b, *more):
+        """Counted here, one by one."""
+        attended = sum(ids[q] == ids[k] for q in range(len(ids)) for k in range(q + 1))
+        plan = self.json("explain", "--b", b, "--hq", 3, "--sq", len(ids), "--mask", "causal & documents(ids)", *more)
+        self.assertTrue(plan["pairs_exact"])
+        self.assertEqual(plan["pairs"], 3 * b * attended)
+
+    def test_work_is_counted_for_masks_that_read_files(self):
+        ids = [7] * 130 + [8] * 3 + [9] * 200 + [7] * 40
+        wide = struct.pack(f"<{len(ids)}q", *ids)
+        self.pairs(ids, 1, "--bind", "ids=" + self.file("wide.npy", npy("<i8", f"({len(ids)},)", wide)))
+        narrow = struct.pack(f"<{len(ids)}i", *ids)
+        self.pairs(ids, 2, "--bind", "ids=" + self.file("narrow.npy", npy("<i4", f"({len(ids)},)", narrow)))
+        held = self.file("held.safetensors", safetensors(other=("F32", [2], bytes(8)), ids=("I64", [len(ids)], wide)))
+        self.pairs(ids, 1, "--bind", "ids=" + held)
+        named = self.file("named.safetensors", safetensors(runs=("I64", [len(ids)], wide)))
+        self.pairs(ids, 1, "--bind", f"ids={named}:runs")
+
+    def test_work_where_sequences_and_heads_differ(self):
+        lengths = self.file("n.npy", npy("<i4", "(3,)", struct.pack("<3i", 5, 0, 200)))
+        plan = self.json("explain", "--b", 3, "--hq", 2, "--sq", 140, "--mask", "key_lengths(n)", "--bind", f"n={lengths}")
+        self.assertEqual(plan["pairs"], 2 * 140 * (5 + 0 + 140))
+        width = self.file("w.npy", npy("<i8", "(2,)", struct.pack("<2q", 1, 3)))
+        plan = self.json("explain", "--hq", 2, "--sq", 300, "--mask", "(k <= q) & (q - k < w:int[h])", "--bind", f"w={width}")
+        self.assertEqual(plan["pairs"], 300 + (1 + 2 + 298 * 3))
+        plan = self.json("explain", "--packed", "5,140", "--mask", "key_lengths(n)", "--bind", f"n={lengths}")
+        self.assertEqual(plan["pairs"], 5 * 5)
+
+    def test_work_that_is_too_much_to_count(self):
+        plan = self.json("explain", "--sq", 10000, "--mask", "(q * q + k) % 3 == 0")
+        self.assertFalse(plan["pairs_exact"])
+        self.assertLess(abs(plan["pairs"] / 10000 ** 2 - 1 / 3), 0.01)
+
+    def test_made_up_tensors(self):
+        rows = self.json("bench", "forward", *QUICK, "--b", 2, "--sq", 96, "--hq", 2,
+                         "--mask", "documents(ids);key_lengths(n) & causal", "--score", "alibi(slope);s + bias[q][k]",
+                         "--bind", "ids=documents:96,5", "--bind", "n=lengths:2,96",
+                         "--bind", "slope=random:2", "--bind", "bias=random:96,96")
+        self.assertEqual(len(rows), 4)
+        self.assertEqual(rows[0]["bind"]["ids"], "documents:96,5")
+        for row in rows:
+            self.assertTrue(row["flops_exact"])
+            self.assertLess(0, row["flops"])
+            self.assertLess(row["flops"], 2 * 2 * 96 * 96 * 256)
+        whole, cells = (self.json("explain", "--sq", 96, "--mask", "documents(ids)", "--bind", f"ids=documents:96,{n}")["pairs"]
+                        for n in (1, 96))
+        self.assertEqual((whole, cells), (96 * 96, 96))
+
+    def test_nonsense(self):
+        cases = [("ids", "NAME=WHAT"), ("=random:3", "NAME=WHAT"), ("ids=", "FILE.npy"), ("ids=some", "some"),
+                 ("ids=random:0", "'0'"), ("ids=random:", "random:8"), ("ids=random:3,x", "'x'"), ("ids=random:-3", "-3"),
+                 ("ids=random:1,1,1,1,1", "5 axes"), ("ids=random:99999999999999999999", "99999999999999999999"),
+                 ("ids=random:9999999999,9999999999", "free"), ("ids=documents:5", "documents:TOKENS,COUNT"),
+                 ("ids=documents:5,6", "6 documents"), ("ids=documents:5,2,1", "3 numbers"), ("ids=lengths:5", "lengths:B,MAX"),
+                 ("ids=none.npy", "none.npy"), ("ids=none.safetensors", "none.safetensors"), ("q=random:3", "'q'"),
+                 ("3=random:3", "'3'"), ("ids=random:96", "integers"), ("id=documents:96,3", "'ids'")]
+        for text, says in cases:
+            self.misused("explain", "--sq", 96, "--mask", "documents(ids)", "--bind", text, says=[says])
+        for command in (["bench", "forward", *QUICK], ["bench", "overhead", *QUICK], ["explain"]):
+            self.misused(*command, "--mask", "documents(ids)", says=["ids"])
+            self.misused(*command, "--score", "s +", says=["s +"])
+            self.misused(*command, "--score", "k <= q", says=["boolean"])
+            self.misused(*command, "--bind", "a=random:1", "--bind", "a=random:2", says=["'a'", "twice"])
+            self.misused(*command, "--bind", "x", says=["--bind", "x"])
+
+    def test_files_that_are_none(self):
+        for name, data, says in [("short.npy", b"\x93NUM", "magic"),
+                                 ("big.npy", npy(">i8", "(1,)", bytes(8)), "big-endian"),
+                                 ("columns.npy", npy("<i8", "(2, 2)", bytes(32), fortran=True), "Fortran"),
+                                 ("double.npy", npy("<f8", "(1,)", bytes(8)), "<f8"),
+                                 ("cut.npy", npy("<i8", "(2,)", bytes(15)), "15 follow"),
+                                 ("long.npy", npy("<i8", "(2,)", bytes(17)), "17 follow"),
+                                 ("none.safetensors", safetensors(other=("I64", [1], bytes(8))), "'ids'")]:
+            self.misused("explain", "--mask", "documents(ids)", "--bind", "ids=" + self.file(name, data), says=[name, says])
+
+    def test_bench_mods(self):
+        rows = self.json("bench", "mods", *QUICK, "--sq", "160", "--d", "16,24", "--isa", "scalar")
+        names = ["causal", "alibi", "table", "softcap", "bias_tensor", "eight operations", "window", "16 documents"]
+        self.assertEqual([row["name"] for row in rows], 2 * names)
+        self.assertEqual([row["d"] for row in rows], 8 * [16] + 8 * [24])
+        for row in rows:
+            plain = rows[0 if row["d"] == 16 else 8]
+            self.assertAlmostEqual(row["relative_to_causal"], row["gflops"] / plain["gflops"])
+            self.assertTrue(row["flops_exact"])
+            if row["name"] != "16 documents":  # the window is wider than the sequence
+                self.assertEqual(row["flops"], 160 * 161 / 2 * 4 * row["d"])
+            else:
+                self.assertLess(row["flops"], plain["flops"] / 2)
+        text = self.done("bench", "mods", *QUICK, "--sq", "32", "--d", "8").stdout
+        for word in ("GFLOP/s", "of causal", "100.0 %", "softcap(30)"):
+            self.assertIn(word, text)
+        self.misused("bench", "mods", *QUICK, "--sq", "15", says=["15", "16"])
+        self.misused("bench", "mods", *QUICK, "--d", "513", says=["513"])
+
+
 class Memory(Tool):
     def test_peak_bytes_is_what_the_process_takes(self):
         """The score matrix of this shape has 1 GiB: the baseline's process takes it, ours does not."""
@@ -242,6 +377,50 @@ class Explain(Tool):
         plan = self.json("explain", "--sq", "1000000", "--mask", "causal & window(4095, 0)")
         self.assertLess(plan["workspace_bytes"], 64 << 20)
         self.assertGreater(plan["tiles"]["empty"], 100 * plan["tiles"]["partial"])
+
+    def tiles(self, attended, shape, tiling):
+        """The picture as it must be, a character a tile, from every single pair."""
+        queries, keys = shape
+        lines = []
+        for q0 in range(0, queries, tiling["q_tile"]):
+            lines.append("")
+            for k0 in range(0, keys, tiling["k_block"]):
+                cells = {attended(q, k) for q in range(q0, min(queries, q0 + tiling["q_tile"]))
+                         for k in range(k0, min(keys, k0 + tiling["k_block"]))}
+                lines[-1] += "+" if len(cells) > 1 else "#" if True in cells else "."
+        return lines
+
+    def test_pictures(self):
+        for mask, kind, attended in [("causal", "bands", lambda q, k: k <= q),
+                                     ("full", "bands", lambda q, k: True),
+                                     ("chunked(300) & causal", "runs", lambda q, k: k <= q and q // 300 == k // 300),
+                                     ("sinks(200) | (k == q)", "runs", lambda q, k: k < 200 or k == q)]:
+            plan = self.json("explain", "--sq", 700, "--mask", mask, "--picture")
+            picture = plan["picture"]
+            self.assertEqual(picture["lines"], self.tiles(attended, (700, 700), plan["tiling"]), mask)
+            self.assertEqual((picture["map"], picture["q_tiles"], picture["k_tiles"], picture["exact"]), (kind, 1, 1, True))
+            self.assertGreater(picture["bytes"], 0)
+            self.assertGreaterEqual(picture["build_ms"], 0)
+            drawn = "".join(picture["lines"])
+            self.assertEqual(plan["tiles"], {"full": drawn.count("#"), "partial": drawn.count("+"), "empty": drawn.count(".")})
+
+    def test_large_pictures_are_drawn_smaller(self):
+        for mask in ("causal", "chunked(1000000) & causal"):  # the same tiles, by bands and by runs
+            plan = self.json("explain", "--sq", 100000, "--mask", mask, "--picture")
+            lines = plan["picture"]["lines"]
+            self.assertLessEqual(len(lines), 64)
+            self.assertEqual(len({len(line) for line in lines}), 1)
+            self.assertLessEqual(len(lines[0]), 128)
+            for at, line in enumerate(lines):
+                self.assertRegex(line, r"^#*\+{1,5}\.*$")
+                self.assertLess(abs((line.count("#") + line.count("+")) / len(line) - at / len(lines)), 0.05)
+
+    def test_a_picture_for_people(self):
+        text = self.done("explain", "--sq", 1000, "--b", 2, "--mask", "documents(ids)", "--picture",
+                         "--bind", "ids=documents:1000,9").stdout
+        for word in ("picture, of the first sequence and head", "# full", "+ partial", ". empty", "runs: ", " bytes, built in "):
+            self.assertIn(word, text)
+        self.assertNotIn("picture", self.done("explain", "--sq", 1000).stdout)
 
     def test_text(self):
         text = self.done("explain", "--sq", "512").stdout
