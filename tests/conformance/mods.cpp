@@ -58,7 +58,10 @@ float Evaluated::score_fp32_at(const Sequence& s, std::int64_t head, std::int64_
   return static_cast<float>(values.back().r);
 }
 
-std::string random_score(Random& r) {
+namespace {
+
+// One of the changes that people write.
+std::string listed_score(Random& r) {
   switch (r.below(14)) {
     case 0:
       return "softcap(" + std::to_string(r.between(1, 40)) + ".0)";
@@ -91,7 +94,73 @@ std::string random_score(Random& r) {
   }
 }
 
-std::string random_mod_mask(Random& r, std::int64_t keys, bool may_name_batch) {
+// What depends on positions and captured tensors alone; small.
+std::string random_bias(Random& r) {
+  switch (r.below(8)) {
+    case 0:
+      return "slope[h] * (k - q) * 0.01";
+    case 1:
+      return "table[h][(k - q) + " + std::to_string(r.between(-9, 60)) + "]";
+    case 2:
+      return "bias[q][k]";
+    case 3:
+      return "weight[k]";
+    case 4:
+      return "real((q + " + std::to_string(r.between(1, 9)) + " * k) % " + std::to_string(r.between(2, 9)) + ") * 0.3";
+    case 5:
+      return "table[h][q // " + std::to_string(r.between(1, 40)) + "]";
+    case 6:
+      return "1.5 / (1.0 + real(abs(q - k)))";
+    default:
+      return "-0.125 * real(min(abs(q - k), " + std::to_string(r.between(1, 30)) + "))";
+  }
+}
+std::string random_condition(Random& r) {
+  const std::string n = std::to_string(r.between(1, 70));
+  return r.pick<std::string>({"k <= q", "(q - k) < " + n, "k < " + n, "(q + h) % 3 == 0", "ids:int[q] == ids:int[k]",
+                              "weight[k] > 0.1", "abs(q - k) > " + n});
+}
+
+// Continuous in the score, whose slope grows by no more than a few times; `depth` operations above it.
+std::string nested_score(Random& r, int depth) {
+  if (depth == 0) return r.chance(0.85) ? "s" : "(s + " + random_bias(r) + ")";
+  const auto inner = [&] { return nested_score(r, depth - 1); };
+  const auto other = [&] { return nested_score(r, static_cast<int>(r.below(depth))); };
+  const auto real = [&](std::int64_t least, std::int64_t most) {
+    return std::to_string(r.between(least, most)) + r.pick({".0", ".25", ".5", ".75"});
+  };
+  switch (r.below(14)) {
+    case 0:
+      return "(" + inner() + r.pick({" + ", " - "}) + real(0, 5) + ")";
+    case 1:
+      return "(" + inner() + " * " + r.pick({"0.5", "-0.75", "1.25", "0.125"}) + ")";
+    case 2: {
+      const std::string cap = real(1, 40);
+      return "(" + cap + " * tanh(" + inner() + " / " + cap + "))";
+    }
+    case 3:
+      return "(" + real(1, 9) + " * sigmoid(" + inner() + "))";
+    case 4:
+      return "min(" + inner() + ", " + real(0, 9) + ")";
+    case 5:
+      return "max(" + inner() + ", -" + real(0, 9) + ")";
+    case 6:
+    case 7:
+      return "where(" + random_condition(r) + ", " + inner() + ", " + other() + ")";
+    case 8:
+    case 9:
+    case 10:
+      return "(" + inner() + r.pick({" + ", " - "}) + random_bias(r) + ")";
+    case 11:
+      return r.pick({"min(", "max("}) + inner() + ", " + other() + ")";
+    case 12:
+      return "(0.5 * (" + inner() + " + " + other() + "))";
+    default:
+      return r.pick({"abs(", "-("}) + inner() + ")";
+  }
+}
+
+std::string listed_mask(Random& r, std::int64_t keys, bool may_name_batch) {
   const auto number = [&](std::int64_t least, std::int64_t most) { return std::to_string(r.between(least, most)); };
   switch (r.below(may_name_batch ? 14 : 12)) {
     case 0:
@@ -109,7 +178,7 @@ std::string random_mod_mask(Random& r, std::int64_t keys, bool may_name_batch) {
     case 6:
       return "seen:bool[k] & causal";
     case 7:
-      return "mask_tensor(seen, 2) | k == q";
+      return "mask_tensor(grid, 2) | k == q";
     case 8:
       return "((q + k) % 3 != 0) | (k < " + number(0, 5) + ")";
     case 9:
@@ -123,6 +192,23 @@ std::string random_mod_mask(Random& r, std::int64_t keys, bool may_name_batch) {
     default:
       return "prefix_lm(len)";
   }
+}
+
+}  // namespace
+
+std::string random_score(Random& r) {
+  if (r.chance(0.4)) return listed_score(r);
+  return nested_score(r, static_cast<int>(r.between(1, 4)));
+}
+
+std::string random_mod_mask(Random& r, std::int64_t keys, bool may_name_batch) {
+  const auto one = [&] {
+    const std::string mask = listed_mask(r, keys, may_name_batch);
+    return (r.chance(0.25) ? "!(" : "(") + mask + ")";
+  };
+  if (r.chance(0.5)) return listed_mask(r, keys, may_name_batch);
+  const std::string first = one();
+  return first + r.pick({" & ", " | "}) + one();
 }
 
 }  // namespace tessera::conformance
