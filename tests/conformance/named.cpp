@@ -418,6 +418,7 @@ std::vector<NamedCase> make_named_cases() {
   for (const char* pair : {"d=128 dv=64", "d=192 dv=128", "d=1 dv=512", "d=512 dv=1", "d=3 dv=7", "d=65 dv=63"})
     dims.push_back("b=1 sq=35 sk=45 hq=2 hkv=1 " + std::string(pair) + " out=f32");
   all.push_back(of_lines("sizes.dims", "right for every dim, dv != d too", dims));
+  for (NamedCase& c : mod_cases()) all.push_back(std::move(c));
   for (NamedCase& c : merge_cases()) all.push_back(std::move(c));
   return all;
 }

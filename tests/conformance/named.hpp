@@ -18,5 +18,7 @@ struct NamedCase {
 const std::vector<NamedCase>& named_cases();
 // Of merge(): partial results, split sums.
 std::vector<NamedCase> merge_cases();
+// Of masks and score changes beyond causal and windows.
+std::vector<NamedCase> mod_cases();
 
 }  // namespace tessera::conformance
