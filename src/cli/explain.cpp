@@ -125,7 +125,9 @@ int run(const Flags& flags) {
   const TileCount tiles = map.count();
   const std::vector<Verdict> why = verdicts(shape, p);
 
-  answer.say("problem\n" + indented(printed(problem)) + "tiles\n" + indented(printed(p->tiles)));
+  answer.say("problem\n" + indented(printed(problem)) + "tiles\n" +
+             indented(map.has_runs() ? "runs of key tiles for each query tile, from the mask and the tensors it reads"
+                                     : printed(p->tiles)));
   answer.say(
       fmt::format("  {:.0f} tiles of {} queries x {} keys for each head: {:.0f} full, {:.0f} partial, {:.0f} empty\n",
                   tiles.all(), p->tiling.q_tile, p->tiling.k_block, tiles.full, tiles.partial, tiles.empty));
