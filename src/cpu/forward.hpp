@@ -71,8 +71,8 @@ struct Forward {
     // out [n][panel], from scores s (out may be s): rows of the panel at `row`, keys [first, first + n), n <=
     // strip_keys.
     void run(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n, const float* s, float* out) {
-      if (!slots.exact) return evaluate_pairs(t, mod, row, panel, first, n, s, out);
-      fill_pairs(t, mod, padded_rows, row, panel, first, n, s, slots);
+      if (!slots.exact || !fill_pairs(t, mod, padded_rows, row, panel, first, n, s, slots))
+        return evaluate_pairs(t, mod, row, panel, first, n, s, out);
       Steps<S>::run({mod, slots, row, first - key, keys, s, buffers}, n, out);
     }
   };

@@ -36,13 +36,14 @@ void coordinates_of_row(const Tile& tile, std::int64_t row, std::int64_t& h, std
   h = tile.first_head + row / tile.queries, q = tile.q_position + row % tile.queries;
 }
 
-// For each row of the panel, its keys: out[i * panel + lane].
-void evaluate_graph(const Tile& tile, const Mod& mod, const Graph& graph, std::int64_t first_row, std::int64_t panel,
+// For each row of the panel, its keys: out[i * panel + lane]. Whether all integers were small enough for the steps.
+bool evaluate_graph(const Tile& tile, const Mod& mod, const Graph& graph, std::int64_t first_row, std::int64_t panel,
                     std::int64_t key, std::int64_t keys, const float* s, float* out) {
   Coordinates& c = coordinates();
   const auto n = static_cast<std::size_t>(keys);
   c.k.resize(n), c.s.resize(n), c.out.resize(n);
   for (std::int64_t i = 0; i < keys; ++i) c.k[static_cast<std::size_t>(i)] = key + i;
+  bool exact = true;
   for (std::int64_t lane = 0; lane < panel; ++lane) {
     mods::Line line{origin(tile), nullptr, nullptr, c.k.data(), nullptr};
     coordinates_of_row(tile, first_row + lane, line.at.h, line.at.q);
@@ -50,9 +51,10 @@ void evaluate_graph(const Tile& tile, const Mod& mod, const Graph& graph, std::i
       for (std::int64_t i = 0; i < keys; ++i) c.s[static_cast<std::size_t>(i)] = s[i * panel + lane];
       line.s = c.s.data();
     }
-    mods::evaluate_line(graph, line, keys, tables_of(mod), c.out.data());
+    exact &= mods::evaluate_line(graph, line, keys, tables_of(mod), c.out.data());
     for (std::int64_t i = 0; i < keys; ++i) out[i * panel + lane] = c.out[static_cast<std::size_t>(i)];
   }
+  return exact;
 }
 
 // The parts of a gathering slot's addresses.
@@ -167,17 +169,19 @@ void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::
   slots.first_key = key, slots.next_key = key + keys;
 }
 
-void fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t first_row, std::int64_t panel,
+bool fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t first_row, std::int64_t panel,
                 std::int64_t key, std::int64_t keys, const float* s, Slots& slots) {
+  bool exact = true;
   for (std::int64_t i = 0; i < mod.slot_count; ++i) {
     const mods::Slot& slot = mod.slots[i];
     float* at = slots.at + i * slots.stride;
     if (slot.axis != Axis::pair) continue;
-    if (slot.indices.empty()) evaluate_graph(tile, mod, slot.graph, first_row, panel, key, keys, s, at);
+    if (slot.indices.empty()) exact &= evaluate_graph(tile, mod, slot.graph, first_row, panel, key, keys, s, at);
     else
       gather(mod.tables[slot.capture], row_parts(slots, i, panel) + first_row,
              key_parts(slots, i, panel, padded_rows) + key - slots.first_key, panel, keys, at);
   }
+  return exact;
 }
 
 void evaluate_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,

@@ -52,8 +52,9 @@ inline std::int64_t mod_floats(const Mod& mod, std::int64_t padded_rows, std::in
 void fill_rows(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t panel, Slots& slots);
 void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t panel, std::int64_t key,
                std::int64_t keys, Slots& slots);
-// The slots of pairs for rows [first_row, first_row + panel) and keys [key, key + keys); s: their scores [keys][panel].
-void fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t first_row, std::int64_t panel,
+// Whether the integers among the slots of pairs are small enough for the steps, and these slots for rows [first_row,
+// first_row + panel) and keys [key, key + keys); s: their scores [keys][panel].
+bool fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t first_row, std::int64_t panel,
                 std::int64_t key, std::int64_t keys, const float* s, Slots& slots);
 // The whole program, pair by pair, where the integers are too large for the steps. out: [keys][panel], may be s.
 void evaluate_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,

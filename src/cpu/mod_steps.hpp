@@ -57,7 +57,7 @@ struct Steps {
   static F truth(M m) { return S::select(m, one(), zero()); }
   static M is_true(F a) { return S::eq(a, one()); }
   static F negated(F a) { return S::mul(a, S::set(-1)); }
-  static F absolute(F a) { return S::select(S::ge(a, zero()), a, negated(a)); }
+  static F absolute(F a) { return S::select(S::gt(a, zero()), a, S::sub(zero(), a)); }  // of -0 too
   // e^x and 2^x, of any x: the kernel's exp2 takes what is not positive; above, the square of 1 / 2^(-x / 2).
   static F power(F x, float c) {
     const F low = S::exp2(S::select(S::gt(x, zero()), S::mul(x, S::set(-0.5f)), x), S::set(c));

@@ -178,6 +178,8 @@ class Compiler {
     } else {
       Step step{n.op, {}, 0};
       for (std::size_t a = 0; a < n.arg_count; ++a) step.arg[a] = place(n.arg[a]);
+      if (n.op == Op::neg && n.type == Type::integer)  // 0 - x: no -0 for an integer 0
+        step.op = Op::sub, step.arg[1] = step.arg[0], step.arg[0] = Operand{};
       here = {Operand::Kind::step, static_cast<std::uint16_t>(program_.steps.size()), 0};
       program_.steps.push_back(step);
     }
