@@ -60,9 +60,8 @@ struct PassedOver {
 
 // How a backend cuts the work. Rows of a tile are (query, head) pairs of one key head.
 struct Tiling {
-  std::int64_t q_tile = 0;  // queries of one work item
-  std::int64_t tiles_at_once =
-      1;  // neighbouring items that one thread may take together: K and V are read once for all
+  std::int64_t q_tile = 0;          // queries of one work item
+  std::int64_t tiles_at_once = 1;   // neighbouring items that a thread may take together, to read K and V once
   std::int64_t heads_per_tile = 1;  // query heads of a group that share one item (more than 1 when queries are few)
   std::int64_t panel = 0;           // rows that one inner loop works on at a time
   std::int64_t k_block = 0;         // keys between two rescalings; the grid starts at key 0

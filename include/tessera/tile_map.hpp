@@ -1,6 +1,6 @@
 // Which tiles matter, derived from the mask's graph. The second stage of the flow.
 // A mask that sees only the distance k - q is solved exactly: a few *bands*, each k - q in [lo, hi], with no metadata
-// at all. A mask that the analysis cannot decide makes every tile partial: slower, never wrong.
+// at all. Any other mask is left to the backend, which asks for its runs of tiles (src/tiles/runs.hpp).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -36,7 +36,7 @@ class TileMap {
   TileMap() = default;  // of the full mask
   explicit TileMap(const Mask& mask);
 
-  bool decided() const { return decided_; }  // false: the mask itself has to be evaluated for every pair
+  bool decided() const { return decided_; }  // false: bands do not describe the mask
   // Sorted, disjoint, not adjacent. Undecided: none.
   std::span<const Band> bands() const { return {bands_.data(), count_}; }
 

@@ -218,8 +218,8 @@ struct Forward {
       }
     }
   }
-  static void mask_by_evaluation(const Tile& t, const Positions& at, Applied& evaluated, float* s, std::int64_t key,
-                                 std::int64_t n) {
+  static __attribute__((noinline)) void mask_by_evaluation(const Tile& t, const Positions& at, Applied& evaluated,
+                                                           float* s, std::int64_t key, std::int64_t n) {
     for (std::int64_t r = 0; r < n; r += strip_keys) {
       const std::int64_t count = min(strip_keys, n - r);
       evaluated.run(t, at.first_row, key + r, count, nullptr, evaluated.values);
@@ -231,7 +231,8 @@ struct Forward {
     }
   }
   // The scores of n keys as the mod wants them.
-  static void modify(const Tile& t, const Positions& at, Applied& score, float* s, std::int64_t key, std::int64_t n) {
+  static __attribute__((noinline)) void modify(const Tile& t, const Positions& at, Applied& score, float* s,
+                                               std::int64_t key, std::int64_t n) {
     const F scale = S::set(__builtin_fabsf(t.scale));
     for (std::int64_t r = 0; r < n; r += strip_keys) {
       const std::int64_t count = min(strip_keys, n - r);

@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <new>
 #include <optional>
 #include <sstream>
 #include <string_view>
 #include <tuple>
+
+#include "io/file.hpp"
 
 namespace tessera::io {
 namespace {
@@ -22,7 +21,6 @@ static_assert(std::endian::native == std::endian::little, "files are little-endi
 constexpr std::string_view magic = "\x93NUMPY";
 constexpr std::size_t fixed_bytes = 8;             // magic and version
 constexpr std::uint64_t max_header_bytes = 65535;  // as much as version 1 can say; arrays of records alone have more
-constexpr std::size_t alignment = 64;
 
 struct TypeName {
   DType dtype;
@@ -31,24 +29,6 @@ struct TypeName {
 constexpr TypeName type_names[] = {{DType::f32, "<f4"}, {DType::f16, "<f2"}, {DType::i32, "<i4"}, {DType::i64, "<i8"},
                                    {DType::u8, "|u1"},  {DType::b8, "|b1"},  {DType::u8, "<u1"},  {DType::b8, "<b1"}};
 constexpr std::string_view known_types = "<f4, <f2, <i4, <i8, |u1 and |b1 can be read";
-
-// Text from a stranger's file, made fit to be printed.
-std::string printable(std::string_view text) {
-  constexpr std::size_t longest = 60;
-  std::string shown = "'";
-  for (const char c : text.substr(0, longest))
-    shown += static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e ? '?' : c;
-  return shown + (text.size() > longest ? "...'" : "'");
-}
-
-template <class... Parts>
-[[noreturn]] void fail(const std::string& file, const Parts&... parts) {
-  std::ostringstream text;
-  text.imbue(std::locale::classic());
-  text << file << ": ";
-  (text << ... << parts);
-  throw Error(Code::io, text.str());
-}
 
 struct Header {
   std::optional<std::string_view> descr;
@@ -210,15 +190,6 @@ Tensor view_of(const Header& header, std::uint64_t data_bytes, const std::string
   return t;
 }
 
-std::shared_ptr<std::byte> allocate(std::uint64_t bytes, const std::string& file) {
-  try {
-    auto* memory = static_cast<std::byte*>(::operator new (bytes ? bytes : 1, std::align_val_t{alignment}));
-    return {memory, [](std::byte* p) { ::operator delete (p, std::align_val_t{alignment}); }};
-  } catch (const std::bad_alloc&) {
-    throw Error(Code::out_of_memory, file + ": there is no memory for its " + std::to_string(bytes) + " bytes of data");
-  }
-}
-
 void check_booleans(const Tensor& t, const std::byte* data, std::uint64_t bytes, const std::string& file) {
   if (t.dtype != DType::b8) return;
   for (std::uint64_t i = 0; i < bytes; ++i)
@@ -256,24 +227,15 @@ Npy Npy::parse(std::span<const std::byte> bytes, std::string name) {
 }
 
 Npy Npy::read(const std::string& path) {
-  std::error_code problem;
-  if (!std::filesystem::exists(path, problem)) fail(path, "there is no such file");
-  if (!std::filesystem::is_regular_file(path, problem)) fail(path, "it is no regular file");
-  const std::uint64_t file_bytes = std::filesystem::file_size(path, problem);
-  std::ifstream file(path, std::ios::binary);
-  if (problem || !file) fail(path, "it cannot be opened", problem ? " (" + problem.message() + ")" : "");
-  const auto take = [&](std::byte* to, std::uint64_t count) {
-    file.read(reinterpret_cast<char*>(to), static_cast<std::streamsize>(count));
-    if (static_cast<std::uint64_t>(file.gcount()) != count)
-      fail(path, "reading stopped after ", file.gcount(), " of ", count, " bytes");
-  };
+  File file(path);
+  const auto take = [&](std::byte* to, std::uint64_t count) { file.read(to, count); };
   std::byte first[fixed_bytes + 4];
-  const std::uint64_t some = std::min<std::uint64_t>(file_bytes, sizeof first);
+  const std::uint64_t some = std::min<std::uint64_t>(file.bytes(), sizeof first);
   take(first, some);
-  const Layout at = layout_of({first, some}, file_bytes, path);
-  file.seekg(static_cast<std::streamoff>(at.header_begin));
+  const Layout at = layout_of({first, some}, file.bytes(), path);
+  file.seek(at.header_begin);
   Npy result;
-  std::tie(result.data_, result.tensor_) = read_rest(at, file_bytes, path, take);
+  std::tie(result.data_, result.tensor_) = read_rest(at, file.bytes(), path, take);
   return result;
 }
 

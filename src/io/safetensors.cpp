@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <sstream>
+
+#include "io/file.hpp"
 
 namespace tessera::io {
 namespace {
@@ -21,7 +20,6 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 constexpr std::size_t length_bytes = 8;
 constexpr std::uint64_t max_header_bytes = 100'000'000;  // the format's own limit
 constexpr std::size_t max_rank_read = 32;
-constexpr std::size_t alignment = 64;
 
 struct TypeName {
   DType dtype;
@@ -34,23 +32,6 @@ std::string known_types() {
   std::string text;
   for (const TypeName& t : type_names) text.append(text.empty() ? "" : ", ").append(t.name);
   return text;
-}
-
-// A name from a stranger's file, made fit to be printed.
-std::string printable(std::string_view name) {
-  constexpr std::size_t longest = 80;
-  std::string text = "'";
-  for (const char c : name.substr(0, longest)) text += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return text + (name.size() > longest ? "...'" : "'");
-}
-
-template <class... Parts>
-[[noreturn]] void fail(const std::string& file, const Parts&... parts) {
-  std::ostringstream text;
-  text.imbue(std::locale::classic());
-  text << file << ": ";
-  (text << ... << parts);
-  throw Error(Code::io, text.str());
 }
 
 // Bytes of shape x type; none beyond 63 bits.
@@ -237,15 +218,6 @@ std::uint64_t header_length(const std::byte* bytes, std::uint64_t file_bytes, co
   return length;
 }
 
-std::shared_ptr<std::byte> allocate(std::uint64_t bytes, const std::string& file) {
-  try {
-    auto* memory = static_cast<std::byte*>(::operator new (bytes ? bytes : 1, std::align_val_t{alignment}));
-    return {memory, [](std::byte* p) { ::operator delete (p, std::align_val_t{alignment}); }};
-  } catch (const std::bad_alloc&) {
-    throw Error(Code::out_of_memory, file + ": there is no memory for its " + std::to_string(bytes) + " bytes of data");
-  }
-}
-
 // Points the entries at their bytes.
 std::vector<Entry> place(Header& header, const std::byte* data) {
   for (std::size_t i = 0; i < header.entries.size(); ++i) {
@@ -272,24 +244,15 @@ Safetensors Safetensors::parse(std::span<const std::byte> bytes, std::string nam
 }
 
 Safetensors Safetensors::read(const std::string& path) {
-  std::error_code problem;
-  if (!std::filesystem::exists(path, problem)) fail(path, "there is no such file");
-  if (!std::filesystem::is_regular_file(path, problem)) fail(path, "it is no regular file");
-  const std::uint64_t file_bytes = std::filesystem::file_size(path, problem);
-  std::ifstream file(path, std::ios::binary);
-  if (problem || !file) fail(path, "it cannot be opened", problem ? " (" + problem.message() + ")" : "");
-  auto take = [&](std::byte* to, std::uint64_t count) {
-    file.read(reinterpret_cast<char*>(to), static_cast<std::streamsize>(count));
-    if (static_cast<std::uint64_t>(file.gcount()) != count)
-      fail(path, "reading stopped after ", file.gcount(), " of ", count, " bytes");
-  };
-  if (file_bytes < length_bytes)
-    fail(path, "it has ", file_bytes, " bytes, the header's length alone takes ", length_bytes);
+  File file(path);
+  const auto take = [&](std::byte* to, std::uint64_t count) { file.read(to, count); };
+  if (file.bytes() < length_bytes)
+    fail(path, "it has ", file.bytes(), " bytes, the header's length alone takes ", length_bytes);
   std::byte length[length_bytes];
   take(length, length_bytes);
-  std::string text(header_length(length, file_bytes, path), '\0');
+  std::string text(header_length(length, file.bytes(), path), '\0');
   take(reinterpret_cast<std::byte*>(text.data()), text.size());
-  const std::uint64_t data_bytes = file_bytes - length_bytes - text.size();
+  const std::uint64_t data_bytes = file.bytes() - length_bytes - text.size();
   Header header = read_header(text, data_bytes, path);
   const std::shared_ptr<std::byte> data = allocate(data_bytes, path);
   take(data.get(), data_bytes);

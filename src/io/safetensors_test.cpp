@@ -1,5 +1,6 @@
 // Files that are what they claim to be, and a table of those that are not.
 #include "io/safetensors.hpp"
+#include "unit/failure_of.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -27,19 +28,6 @@ std::vector<std::byte> file_of(std::string_view header, std::size_t data_bytes) 
   bytes.insert(bytes.end(), text.begin(), text.end());
   for (std::size_t i = 0; i < data_bytes; ++i) bytes.push_back(static_cast<std::byte>(i));
   return bytes;
-}
-
-struct Failure {
-  Code code = Code::ok;
-  std::string text;
-};
-Failure failure_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return {error.code(), error.what()};
-  }
-  return {};
 }
 
 class Folder {

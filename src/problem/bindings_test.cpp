@@ -9,23 +9,10 @@
 
 #include "tessera/attention.hpp"
 #include "unit/count_allocations.hpp"
+#include "unit/failure_of.hpp"
 
 namespace tessera::problem {
 namespace {
-
-struct Failure {
-  Code code = Code::ok;
-  std::string text;
-};
-template <class F>
-Failure failure_of(F call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return {error.code(), error.what()};
-  }
-  return {};
-}
 
 float reals[64];
 std::int32_t integers[64];

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tessera/attention.hpp"
+#include "unit/failure_of.hpp"
 
 namespace tessera::problem {
 namespace {
@@ -57,20 +58,6 @@ struct Call {
     return all;
   }
 };
-
-struct Failure {
-  Code code = Code::ok;
-  std::string text;
-};
-template <class F>
-Failure failure_of(F call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return {error.code(), error.what()};
-  }
-  return {};
-}
 
 struct Row {
   const char* name;

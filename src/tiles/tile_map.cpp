@@ -240,7 +240,7 @@ double TileMap::pairs(std::int64_t q_begin, std::int64_t q_end, std::int64_t key
 }
 
 std::ostream& operator<<(std::ostream& out, const TileMap& map) {
-  if (!map.decided()) return out << "undecided: the mask is evaluated for every pair";
+  if (!map.decided()) return out << "not by distance alone: decided tile by tile";
   if (map.bands().empty()) return out << "none";
   if (map == TileMap()) return out << "all";
   out << (map.bands().size() == 1 ? "band" : "bands") << " k - q in ";

@@ -11,12 +11,7 @@
 #include "check.hpp"
 
 namespace tessera::conformance {
-namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-// Cases that are lines: each in the dtype that runs.
-NamedCase of_lines(std::string name, std::string owed, std::vector<std::string> lines, bool every_dtype = true) {
+NamedCase of_lines(std::string name, std::string owed, std::vector<std::string> lines, bool every_dtype) {
   auto run = [lines = std::move(lines)](const Subject& subject, DType dtype) {
     Outcome all;
     for (const std::string& text : lines) {
@@ -35,12 +30,16 @@ NamedCase of_lines(std::string name, std::string owed, std::vector<std::string> 
 }
 
 NamedCase of_body(std::string name, std::string owed, std::function<double(const Subject&, DType)> body,
-                  bool every_dtype = true) {
+                  bool every_dtype) {
   auto run = [body = std::move(body)](const Subject& subject, DType dtype) {
     return outcome_of([&] { return body(subject, dtype); });
   };
   return {std::move(name), std::move(owed), every_dtype, std::move(run)};
 }
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 CaseSpec spec_of(const std::string& text, DType dtype) {
   CaseSpec spec = parse_case(text);

@@ -16,6 +16,10 @@ struct NamedCase {
   std::function<Outcome(const Subject&, DType)> run;
 };
 const std::vector<NamedCase>& named_cases();
+// Of cases that are lines, each in the dtype that runs; of code that throws Failed or returns the worst share.
+NamedCase of_lines(std::string name, std::string owed, std::vector<std::string> lines, bool every_dtype = true);
+NamedCase of_body(std::string name, std::string owed, std::function<double(const Subject&, DType)> body,
+                  bool every_dtype = true);
 // Of merge(): partial results, split sums.
 std::vector<NamedCase> merge_cases();
 // Of masks and score changes beyond causal and windows.

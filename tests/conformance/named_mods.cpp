@@ -19,26 +19,6 @@ CaseSpec spec_of(const std::string& text, DType dtype) {
   return spec;
 }
 
-NamedCase of_lines(std::string name, std::string owed, std::vector<std::string> lines) {
-  auto run = [lines = std::move(lines)](const Subject& subject, DType dtype) {
-    Outcome all;
-    for (const std::string& text : lines) {
-      const CaseSpec spec = spec_of(text, dtype);
-      const Outcome one = run_case(subject, spec);
-      all.worst = std::max(all.worst, one.worst);
-      if (one.passed()) continue;
-      all.failure = line(spec) + ": " + one.failure;
-      break;
-    }
-    return all;
-  };
-  return {std::move(name), std::move(owed), true, std::move(run)};
-}
-NamedCase of_body(std::string name, std::string owed, double (*body)(const Subject&, DType)) {
-  return {std::move(name), std::move(owed), true,
-          [body](const Subject& subject, DType dtype) { return outcome_of([&] { return body(subject, dtype); }); }};
-}
-
 // A mod on: grouped heads, packed sequences (one without queries), positions by call and by sequence, dim_v != dim,
 // one query for many keys.
 std::vector<std::string> on_every_call(const std::string& mod) {
