@@ -275,6 +275,12 @@ class Mods(Tool):
                         for n in (1, 96))
         self.assertEqual((whole, cells), (96 * 96, 96))
 
+    def test_sinks(self):
+        rows = self.json("bench", "forward", *QUICK, "--sq", 96, "--hq", 2, "--sinks", "random:2")
+        self.assertEqual(rows[0]["sinks"], "random:2")
+        self.assertIn("sinks", self.json("explain", "--sq", 96, "--hq", 2, "--sinks", "random:2")["problem"])
+        self.misused("explain", "--sq", 96, "--hq", 2, "--sinks", "random:3", says=["sinks is f32[3]", "[2]"])
+
     def test_nonsense(self):
         cases = [("ids", "NAME=WHAT"), ("=random:3", "NAME=WHAT"), ("ids=", "FILE.npy"), ("ids=some", "some"),
                  ("ids=random:0", "'0'"), ("ids=random:", "random:8"), ("ids=random:3,x", "'x'"), ("ids=random:-3", "-3"),

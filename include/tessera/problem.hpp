@@ -47,6 +47,10 @@ struct Inputs {
   Tensor
       q_offset{};   // int32 or int64 [batch]: logical position of each sequence's first query. Else Options::q_offset.
   Bindings bind{};  // what the names in mask and score stand for
+  // Learned sink logits, f32, bf16 or f16 [heads_q]: exp(sink of the head) joins the denominator of each row once, with
+  // no value of its own, after the scale, the score change and the mask, which do not touch it; LSE includes it. A row
+  // that attends to nothing has O = 0 and LSE = the sink. Of partial results that are to be merged, one has sinks.
+  Tensor sinks{};
 };
 
 // What comes out: o like q with dim_v (the type of q, or f32); lse f32 [batch, heads_q, tokens_q] (packed:
@@ -77,6 +81,7 @@ struct Problem {
   bool deterministic = false;
   bool batch_invariant = false;
   bool offset_per_sequence = false;        // Inputs::q_offset is given
+  bool sinks = false;                      // Inputs::sinks is given
   std::optional<std::int64_t> q_offset{};  // Options::q_offset
   std::int64_t batch = 0, heads_q = 0, heads_kv = 0;
   std::int64_t tokens_q = 0, tokens_kv = 0;  // per sequence; packed: totals over all sequences

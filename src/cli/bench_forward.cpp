@@ -166,6 +166,7 @@ nlohmann::ordered_json json_of(const Row& row) {
       {"mask", s.mask_text},
       {"score", s.score_text},
       {"bind", bind},
+      {"sinks", s.sinks ? nlohmann::ordered_json(s.sinks->front().what) : nlohmann::ordered_json()},
       {"q_offset", s.q_offset ? nlohmann::ordered_json(*s.q_offset) : nlohmann::ordered_json()},
       {"threads", row.threads},
       {"ms_min", times.min() * 1e3},

@@ -65,6 +65,9 @@ void add_shape_flags(CLI::App& command, ShapeFlags& flags, Values values) {
       ->type_name("NAME=WHAT")
       ->allow_extra_args(false)
       ->group("Shape");
+  command.add_option("--sinks", flags.sinks, "learned sink logits, one for each query head: a file, or random:HEADS")
+      ->type_name("WHAT")
+      ->group("Shape");
   command.add_option("--q-offset", flags.q_offset, "logical position of the first query (keys - queries)")
       ->type_name("")
       ->check(whole_numbers())
@@ -92,6 +95,7 @@ std::vector<Shape> shapes(const ShapeFlags& flags) {
   s.q_offset = flags.q_offset;
   s.packed = parse_packed(flags.packed);
   s.bound = bound_tensors(flags.bind);
+  if (!flags.sinks.empty()) s.sinks = bound_tensors({"sinks=" + flags.sinks});
   each(flags.b, [&](std::int64_t b) {
     each(flags.sq, [&](std::int64_t sq) {
       each(or_follow(flags.sk), [&](std::optional<std::int64_t> sk) {
@@ -148,6 +152,7 @@ Prefix prefix_of(const Shape& shape) {
 Inputs inputs_of(const Shape& s, const Addresses& at, Prefix& prefix) {
   Inputs in;
   in.bind = bindings_of(s);
+  if (s.sinks) in.sinks = s.sinks->front().tensor;
   if (s.packed.empty()) {
     in.q = tensor(at.q, s.dtype, {s.b, s.sq, s.hq, s.d});
     in.k = tensor(at.k, s.dtype, {s.b, s.sk, s.hkv, s.d});

@@ -28,12 +28,14 @@ struct Shape {
   ScoreMod score;
   std::string mask_text = "full", score_text = "s";       // as typed
   std::shared_ptr<const std::vector<BoundTensor>> bound;  // what the names in mask and score stand for; may be null
+  std::shared_ptr<const std::vector<BoundTensor>> sinks;  // the one; may be null
 };
 std::string text(const Shape& shape);  // "b1 s4096 h8/2 d64 f32 causal"
 
 struct ShapeFlags {
   std::vector<std::int64_t> b{1}, sq{2048}, sk, hq{1}, hkv, d{64}, dv;  // empty: follows from its neighbour
   std::vector<std::string> dtype{"f32"}, mask{"full"}, score{"s"}, bind;
+  std::string sinks;
   std::optional<std::int64_t> q_offset;
   std::string packed;
 };

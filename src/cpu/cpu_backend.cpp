@@ -80,6 +80,7 @@ struct Work {
   const Kernels& kernels;
   std::int64_t heads_units;              // groups of heads that share an item
   std::int64_t* tiles_before = nullptr;  // packed: [batch + 1], query tiles of the sequences before
+  float* sinks = nullptr;                // [heads_q], if there are any
   float* partial = nullptr;
   std::int64_t tile_floats = 0;  // of one partial result
   char* scratch = nullptr;
@@ -127,6 +128,14 @@ struct Work {
     problem::bind_tables(p.mask.graph(), in.bind, mask_tables.data());
     score = bind(plan.score.get(), score_tables.data(), static_cast<std::int64_t>(p.score.graph().captures.size()));
     mask = bind(plan.mask.get(), mask_tables.data(), static_cast<std::int64_t>(p.mask.graph().captures.size()));
+  }
+  void widen_sinks() {
+    for (std::int64_t head = 0; head < plan.problem.heads_q; ++head) {
+      const std::int64_t at = head * in.sinks.stride[0];
+      if (in.sinks.dtype == DType::f32) sinks[head] = in.sinks.as<const float>()[at];
+      else if (in.sinks.dtype == DType::bf16) sinks[head] = static_cast<float>(in.sinks.as<const BFloat16>()[at]);
+      else sinks[head] = static_cast<float>(in.sinks.as<const Float16>()[at]);
+    }
   }
   std::int64_t sequence_tiles(std::int64_t queries) const { return ceil_div(queries, plan.tiling.q_tile); }
   std::int64_t tiles() const {  // over all sequences, of one unit of heads
@@ -197,6 +206,7 @@ struct Work {
     t.kv_split = cut.kv_split;
     if (runs) t.runs = &runs->at(sequence, head), t.first_run_tile = first / run_queries;
     t.tiles = &plan.tiles, t.score = score, t.mask = mask;
+    if (sinks) t.sinks = sinks + head;
     t.batch = sequence, t.first_head = head;
     return t;
   }
@@ -302,6 +312,7 @@ class CpuBackend final : public Backend {
     const std::int64_t rows = cut.q_tile * std::max(cut.heads_per_tile, cut.tiles_at_once);
     plan.partial_bytes = cut.splits > 1 ? padded(static_cast<std::size_t>(partial)) : 0;
     if (p.packed) plan.partial_bytes += padded(static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t));
+    if (p.sinks) plan.partial_bytes += padded(static_cast<std::size_t>(p.heads_q) * sizeof(float));
     const bool one_head = cut.heads_per_tile == 1;
     const auto program = [&](const Graph& graph) {
       return std::make_shared<const mods::Program>(mods::compile(graph, one_head));
@@ -356,6 +367,11 @@ class CpuBackend final : public Backend {
       work.tiles_before = reinterpret_cast<std::int64_t*>(rest);
       work.count_tiles();
       rest += padded(static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t));
+    }
+    if (p.sinks) {
+      work.sinks = reinterpret_cast<float*>(rest);
+      work.widen_sinks();
+      rest += padded(static_cast<std::size_t>(p.heads_q) * sizeof(float));
     }
     work.map_runs();
     work.partial = reinterpret_cast<float*>(rest), work.tile_floats = tile_floats(plan);

@@ -18,7 +18,9 @@
   X(empty_row_divided)    /* a row that attends to nothing is normalised all the same */ \
   X(offset_ignored)       /* the logical position of the first query is taken as 0 */    \
   X(packed_start_ignored) /* every packed sequence reads the keys of the first one */    \
-  X(last_dim_dropped)     /* the last column of V is not accumulated */
+  X(last_dim_dropped)     /* the last column of V is not accumulated */                  \
+  X(sink_of_first_head)   /* every head of an item takes the sink of the first */        \
+  X(sink_not_rescaled)    /* a sink above the maximum does not become the reference */
 
 namespace tessera::cpu {
 

@@ -375,11 +375,35 @@ struct Forward {
     }
     return out_stride = dim, buffer;
   }
+  // Adds each row's sink, a key without a value, to its sum. `top` are the references in powers of two, and become
+  // those of the new sums. A sink of NaN, or of +inf (as a score of +inf), makes NaN of its rows.
+  static __attribute__((noinline)) void join_sinks(const Tile& t, std::int64_t first_row, int count, float* state,
+                                                   double* top) {
+    alignas(64) float factor[panel];
+    float* l = sum(t, state);
+    for (int lane = 0; lane < panel; ++lane) factor[lane] = 1;
+    for (int lane = 0; lane < count; ++lane) {
+      const double sink =
+          static_cast<double>(t.sinks[TESSERA_FAULT(sink_of_first_head) ? 0 : (first_row + lane) / t.queries]) * log2e;
+      const double was = top[lane];
+      if (sink > was && !TESSERA_FAULT(sink_not_rescaled)) top[lane] = sink;
+      factor[lane] = static_cast<float>(__builtin_exp2(was - top[lane]));
+      l[lane] = l[lane] * factor[lane] + static_cast<float>(__builtin_exp2(sink - top[lane]));
+    }
+    for (std::int64_t j = 0; j < t.dim_v; ++j)
+      for (int half = 0; half < panel; half += lanes) {
+        float* o = state + j * panel + half;
+        S::store(o, S::mul(S::load(o), S::load(factor + half)));
+      }
+  }
   // O = O^T / l and LSE = (c m + log2 l) ln 2 of one panel.
   static void finish(const Tile& t, std::int64_t first_row, float* state, float* buffer) {
     const int count = static_cast<int>(min(panel, t.rows() - first_row));
     const float *m = reference(t, state), *l = sum(t, state);
     const double c = t.score ? log2e : static_cast<double>(__builtin_fabsf(t.scale)) * log2e;
+    double top[panel];
+    for (int lane = 0; lane < panel; ++lane) top[lane] = static_cast<double>(m[lane]) * c;
+    if (t.sinks) join_sinks(t, first_row, count, state, top);
     alignas(64) float divisor[panel];  // not its inverse: the mean of equal values is exact
     for (int lane = 0; lane < panel; ++lane)
       divisor[lane] = l[lane] == 0 && !TESSERA_FAULT(empty_row_divided) ? 1 : l[lane];
@@ -392,10 +416,9 @@ struct Forward {
       rows[lane] = t.out_dtype == DType::f32 ? reinterpret_cast<float*>(targets[lane]) : buffer + lane * t.dim_v;
       if (t.lse)
         t.lse[head * t.lse_head_stride + query * t.lse_token_stride] =
-            l[lane] == 0
-                ? -__builtin_inff()
-                : static_cast<float>((static_cast<double>(m[lane]) * c + __builtin_log2(static_cast<double>(l[lane]))) *
-                                     (TESSERA_FAULT(lse_base_2) ? 1.0 : ln2));
+            l[lane] == 0 ? -__builtin_inff()
+                         : static_cast<float>((top[lane] + __builtin_log2(static_cast<double>(l[lane]))) *
+                                              (TESSERA_FAULT(lse_base_2) ? 1.0 : ln2));
     }
     S::transpose_out(state, t.dim_v, divisor, rows, count);
     if (t.out_dtype != DType::f32)

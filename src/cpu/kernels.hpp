@@ -24,6 +24,7 @@ struct Tile {
   std::int64_t o_head_stride = 0, o_token_stride = 0;
   float* lse = nullptr;  // [heads][queries], natural logarithm; or null
   std::int64_t lse_head_stride = 0, lse_token_stride = 0;
+  const float* sinks = nullptr;  // [heads], or null: exp(sink) joins the denominator of finished rows
   DType dtype = DType::none, out_dtype = DType::none;
   std::int64_t queries = 0, heads = 0;
   std::int64_t dim = 0, dim_v = 0;

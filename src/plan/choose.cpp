@@ -66,7 +66,8 @@ Cost cost(const Problem& p, const TileMap& tiles) {
   c.flops = 2 * c.pairs * count(p.dim + p.dim_v);
   c.bytes =
       sequences * (count(p.tokens_q) * heads * (count(p.dim) * in + count(p.dim_v) * out + (p.wants_lse ? 4 : 0)) +
-                   count(p.tokens_kv) * count(p.heads_kv) * count(p.dim + p.dim_v) * in);
+                   count(p.tokens_kv) * count(p.heads_kv) * count(p.dim + p.dim_v) * in) +
+      (p.sinks ? heads * 4 : 0);
   return c;
 }
 

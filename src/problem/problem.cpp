@@ -21,6 +21,7 @@ Problem make(const Inputs& inputs, const Outputs* outputs, const Options& option
   Problem p;
   p.dtype = facts.dtype, p.out_dtype = facts.out_dtype, p.device = facts.device;
   p.packed = facts.packed, p.wants_lse = facts.wants_lse, p.offset_per_sequence = facts.offset_per_sequence;
+  p.sinks = facts.sinks;
   p.batch = facts.batch, p.heads_q = facts.heads_q, p.heads_kv = facts.heads_kv;
   p.tokens_q = facts.tokens_q, p.tokens_kv = facts.tokens_kv;
   p.dim = facts.dim, p.dim_v = facts.dim_v, p.align_bytes = facts.align_bytes;
@@ -61,7 +62,7 @@ std::uint64_t hash(const Problem& p) {
   for (const std::uint64_t field : {static_cast<std::uint64_t>(p.dtype), static_cast<std::uint64_t>(p.out_dtype),
                                     static_cast<std::uint64_t>(p.device.type), std::uint64_t{p.q_offset.has_value()}})
     kinds = kinds << 8 | field;
-  for (const bool flag : {p.packed, p.wants_lse, p.deterministic, p.batch_invariant, p.offset_per_sequence})
+  for (const bool flag : {p.packed, p.wants_lse, p.deterministic, p.batch_invariant, p.offset_per_sequence, p.sinks})
     kinds = kinds << 1 | std::uint64_t{flag};
   hash_of.add(kinds);
   const float scale = p.scale == 0 ? 0 : p.scale;  // the two zeros are equal
@@ -88,6 +89,7 @@ std::ostream& operator<<(std::ostream& out, const Problem& p) {
   if (p.offset_per_sequence) text << "per sequence";
   else if (p.q_offset) text << *p.q_offset;
   else text << "keys-queries";
+  if (p.sinks) text << " sinks";
   if (p.wants_lse) text << " lse";
   if (p.deterministic) text << " deterministic";
   if (p.batch_invariant) text << " batch_invariant";

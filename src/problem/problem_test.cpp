@@ -200,6 +200,7 @@ std::vector<Problem> different_problems() {
   add([](Problem& p) { p.deterministic = true; });
   add([](Problem& p) { p.batch_invariant = true; });
   add([](Problem& p) { p.offset_per_sequence = true; });
+  add([](Problem& p) { p.sinks = true; });
   add([](Problem& p) { p.q_offset = 0; });
   add([](Problem& p) { p.q_offset = 1; });
   add([](Problem& p) { p.batch = 3; });

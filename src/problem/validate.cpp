@@ -32,7 +32,7 @@ constexpr const char* dense_axes[] = {"batch", "tokens", "heads", "dim"};
 constexpr const char* packed_axes[] = {"total tokens", "heads", "dim"};
 constexpr const char* lse_axes[] = {"batch", "heads", "tokens"};
 constexpr const char* packed_lse_axes[] = {"heads", "total tokens"};
-constexpr const char* integer_axes[] = {"elements"};
+constexpr const char* list_axes[] = {"elements"};
 
 std::string axes_text(const View& view, int rank) {
   std::string text = "[";
@@ -146,6 +146,15 @@ void check_integers(View& view, std::int64_t count, const View& q, const char* r
   check_memory(view);
 }
 
+void check_sinks(View& sinks, const View& q, std::int64_t heads) {
+  check_float(sinks);
+  if (sinks->rank != 1 || sinks.extent(0) != heads)
+    fail(Code::invalid_shape, sinks.name, " is ", *sinks, ": it holds one logit for each head of q, here [", heads,
+         "]");
+  check_device(sinks, q);
+  check_memory(sinks);
+}
+
 void check_rank(const View& view, bool packed) {
   const int rank = packed ? 3 : 4;
   if (view->rank == rank) return;
@@ -218,8 +227,8 @@ Facts examine(const Inputs& inputs, const Outputs* outputs) {
   facts.tokens_q = q.extent(tokens), facts.tokens_kv = k.extent(tokens);
   facts.dim = q.extent(dim), facts.dim_v = v.extent(dim);
 
-  View cu_q{"packed.cu_q", &inputs.packed.cu_q, integer_axes}, cu_k{"packed.cu_k", &inputs.packed.cu_k, integer_axes};
-  View offset{"q_offset", &inputs.q_offset, integer_axes};
+  View cu_q{"packed.cu_q", &inputs.packed.cu_q, list_axes}, cu_k{"packed.cu_k", &inputs.packed.cu_k, list_axes};
+  View offset{"q_offset", &inputs.q_offset, list_axes};
   if (packed) {
     const std::int64_t count = cu_q->rank == 1 ? cu_q.extent(0) : 1;
     if (count < 1)
@@ -233,6 +242,10 @@ Facts examine(const Inputs& inputs, const Outputs* outputs) {
   facts.offset_per_sequence = is_given(offset.name, *offset);
   if (facts.offset_per_sequence)
     check_integers(offset, facts.batch, q, "it holds one offset for each sequence, [batch]");
+
+  View sinks{"sinks", &inputs.sinks, list_axes};
+  facts.sinks = is_given(sinks.name, *sinks);
+  if (facts.sinks) check_sinks(sinks, q, facts.heads_q);
 
   std::uintptr_t bits = static_cast<std::uintptr_t>(max_align_bytes);
   add_alignment(q, bits), add_alignment(k, bits), add_alignment(v, bits);
@@ -253,8 +266,8 @@ Facts examine(const Inputs& inputs, const Outputs* outputs) {
     if (facts.wants_lse) check_device(lse, q), check_memory(lse), check_writable(lse);
     add_alignment(o, bits);
     // Views that are not given, or have no elements, lie nowhere and meet nothing.
-    for (const View* other : {&q, &k, &v, &cu_q, &cu_k, &offset, &lse}) check_apart(o, *other);
-    for (const View* other : {&q, &k, &v, &cu_q, &cu_k, &offset}) check_apart(lse, *other);
+    for (const View* other : {&q, &k, &v, &cu_q, &cu_k, &offset, &sinks, &lse}) check_apart(o, *other);
+    for (const View* other : {&q, &k, &v, &cu_q, &cu_k, &offset, &sinks}) check_apart(lse, *other);
   }
   facts.align_bytes = std::int64_t{1} << std::countr_zero(bits);
   return facts;
@@ -302,6 +315,7 @@ void check_tensors(const Problem& problem, const Inputs& inputs, const Outputs& 
   check_same("dim of v", problem.dim_v, facts.dim_v);
   check_same("lse", problem.wants_lse, facts.wants_lse);
   check_same("a tensor q_offset", problem.offset_per_sequence, facts.offset_per_sequence);
+  check_same("sinks", problem.sinks, facts.sinks);
   if (facts.align_bytes < problem.align_bytes)
     fail(Code::plan_mismatch, "the plan was made for addresses and strides that are multiples of ", problem.align_bytes,
          " bytes, those of the tensors are multiples of ", facts.align_bytes, " only: describe and plan them anew");

@@ -9,7 +9,7 @@ namespace tessera::problem {
 struct Facts {
   DType dtype = DType::none, out_dtype = DType::none;
   Device device{};
-  bool packed = false, wants_lse = false, offset_per_sequence = false;
+  bool packed = false, wants_lse = false, offset_per_sequence = false, sinks = false;
   std::int64_t batch = 0, heads_q = 0, heads_kv = 0;
   std::int64_t tokens_q = 0, tokens_kv = 0;
   std::int64_t dim = 0, dim_v = 0;

@@ -29,6 +29,7 @@ struct Call {
   Block q, k, v, o, lse;
   std::int32_t cu_q[3] = {0, 3, 10}, cu_k[3] = {0, 9, 14};
   std::int64_t offsets[2] = {0, -3};
+  float sinks[4] = {0, 1, -2, 3};
   Inputs in;
   Outputs out;
   Options options;
@@ -55,6 +56,8 @@ struct Call {
     all.insert(all.end(), small, small + sizeof(cu_q));
     small = reinterpret_cast<const unsigned char*>(offsets);
     all.insert(all.end(), small, small + sizeof(offsets));
+    small = reinterpret_cast<const unsigned char*>(sinks);
+    all.insert(all.end(), small, small + sizeof(sinks));
     return all;
   }
 };
@@ -143,6 +146,12 @@ const Row rows[] = {
     {"cu_q_empty", packed, [](Call& c) { c.in.packed.cu_q = tensor(c.cu_q, {0}); }, Code::invalid_shape, {"packed.cu_q is i32[0]", "at least one"}},
     {"cu_k_longer", packed, [](Call& c) { c.in.packed.cu_k = tensor(c.cu_k, {4}); }, Code::invalid_shape, {"packed.cu_k is i32[4]", "[3]"}},
     {"cu_q_misaligned", packed, [](Call& c) { c.in.packed.cu_q.data = reinterpret_cast<char*>(c.cu_q) + 1; }, Code::invalid_stride, {"packed.cu_q lies at address", "4 bytes of i32"}},
+    {"sinks_rank", dense, [](Call& c) { c.in.sinks = tensor(c.sinks, {1, 4}); }, Code::invalid_shape, {"sinks is f32[1, 4]", "[4]"}},
+    {"sinks_of_key_heads", packed, [](Call& c) { c.in.sinks = tensor(c.sinks, {2}); }, Code::invalid_shape, {"sinks is f32[2]", "one logit for each head of q", "[4]"}},
+    {"sinks_of_integers", dense, [](Call& c) { c.in.sinks = tensor(c.offsets, {4}); }, Code::invalid_dtype, {"sinks is i64", "f32, bf16 and f16"}},
+    {"sinks_null", dense, [](Call& c) { c.in.sinks = tensor(static_cast<float*>(nullptr), {4}); }, Code::null_pointer, {"sinks has elements"}},
+    {"o_on_sinks", dense, [](Call& c) { c.in.sinks = tensor(c.sinks, {4}); c.out.o.data = c.sinks; }, Code::overlap, {"shares memory with sinks"}},
+    {"sinks_on_another_device", dense, [](Call& c) { c.in.sinks = tensor(c.sinks, {4}, {}, {DeviceType::cuda, 0}); }, Code::invalid_device, {"sinks is on cuda:0"}},
     {"q_offset_rank", dense, [](Call& c) { c.in.q_offset = tensor(c.offsets, {1, 2}); }, Code::invalid_shape, {"q_offset is i64[1, 2]", "[batch]"}},
     {"q_offset_length", dense, [](Call& c) { c.in.q_offset = tensor(c.offsets, {1}); }, Code::invalid_shape, {"q_offset is i64[1]", "[2]"}},
     {"q_offset_twice", dense, [](Call& c) { c.in.q_offset = tensor(c.offsets, {2}); c.options.q_offset = 41; }, Code::invalid_option, {"q_offset is given twice", "41", "i64[2]"}},
@@ -255,6 +264,7 @@ const Allowed allowed[] = {
     {"prefix_sums_of_int64", packed, [](Call& c) { static std::int64_t sums[] = {0, 4, 4}; c.in.packed.cu_q = c.in.packed.cu_k = tensor(sums, {3}); }},
     {"empty_sequences", packed, [](Call& c) { c.cu_q[1] = 0; c.cu_k[1] = 14; }},
     {"offsets_of_each", packed, [](Call& c) { c.in.q_offset = tensor(c.offsets, {2}); }},
+    {"sinks", packed, [](Call& c) { c.in.sinks = tensor(c.sinks, {4}); }},
     {"one_offset_for_all", dense, [](Call& c) { c.in.q_offset = tensor(c.offsets, {2}, {0}); }},
     {"one_cache_for_all", dense, [](Call& c) { c.in.k.stride[0] = c.in.v.stride[0] = 0; }},
     {"strides_that_lead_nowhere", dense, [](Call& c) { for (Tensor* t : {&c.in.q, &c.in.k, &c.in.v, &c.out.o, &c.out.lse}) t->shape[0] = 1, t->stride[0] = -huge; }},
@@ -337,6 +347,7 @@ const Mismatch mismatches[] = {
     {"output_type", dense, [](Call& c) { for (Tensor* t : {&c.in.q, &c.in.k, &c.in.v}) t->dtype = f16; }, Code::plan_mismatch, {"type f32", "have f16"}},
     {"device", dense, [](Call& c) { for (Tensor* t : {&c.in.q, &c.in.k, &c.in.v, &c.out.o, &c.out.lse}) t->device = {DeviceType::cuda, 3}; }, Code::plan_mismatch, {"device cpu", "have cuda:3"}},
     {"lse", dense, [](Call& c) { c.out.lse = {}; }, Code::plan_mismatch, {"made with lse", "without"}},
+    {"sinks", dense, [](Call& c) { c.in.sinks = tensor(c.sinks, {4}); }, Code::plan_mismatch, {"made without sinks"}},
     {"offsets", dense, [](Call& c) { c.in.q_offset = tensor(c.offsets, {2}); }, Code::plan_mismatch, {"made without a tensor q_offset"}},
     {"packing", packed, [](Call& c) { static Call other(dense); c.in = other.in, c.out = other.out; }, Code::plan_mismatch, {"made with prefix sums", "without"}},
     {"alignment", dense, [](Call& c) { c.in.q.data = c.q.bytes + 4; }, Code::plan_mismatch, {"multiples of 8", "multiples of 4"}},

@@ -101,7 +101,8 @@ void set_field(CaseSpec& c, std::string_view text, const std::string& field, std
     char* end = nullptr;
     c.scale = std::strtof(copy.c_str(), &end);
     if (copy.empty() || *end != 0) refuse(text, field, "a number is allowed");
-  } else if (field == "family") {
+  } else if (field == "sinks") c.sinks = integer() != 0;
+  else if (field == "family") {
     for (const FamilyName& f : family_names)
       if (value == f.name) return void(c.family = f.family);
     std::string names;
@@ -121,8 +122,7 @@ void set_field(CaseSpec& c, std::string_view text, const std::string& field, std
   } else
     refuse(text, field,
            "b, sq, sk, hq, hkv, d, dv, dtype, out, mask, score, layout, packed, slack, offset, offsets, index, scale, "
-           "family, "
-           "lse, threads, workspace, shift, invariant, rows and seed are allowed");
+           "sinks, family, lse, threads, workspace, shift, invariant, rows and seed are allowed");
 }
 
 }  // namespace
@@ -147,6 +147,7 @@ std::ostream& operator<<(std::ostream& out, const CaseSpec& c) {
     std::snprintf(digits, sizeof digits, "%.9g", static_cast<double>(*c.scale));
     out << " scale=" << digits;
   }
+  if (c.sinks) out << " sinks=1";
   out << " family=" << name_of(c.family) << " lse=" << c.lse << " threads=" << c.threads
       << " workspace=" << (c.workspace == Scratch::exact ? "exact" : "arena");
   if (c.shift) out << " shift=" << c.shift;
@@ -388,6 +389,7 @@ CaseSpec generate(std::uint64_t suite_seed, std::int64_t index, DType dtype) {
   if (tough && c.packed.empty() && c.tokens_q < 48) c.tokens_q += 48;
   if (tough) c.scale.reset();
   fit_budget(c, 4e4 * std::pow(60.0, r.uniform()));
+  c.sinks = r.chance(0.15);
   return normalised(std::move(c));
 }
 
@@ -448,6 +450,7 @@ std::vector<CaseSpec> simpler(const CaseSpec& c) {
     if (s.offset) *s.offset /= 2;
   });
   propose([](CaseSpec& s) { s.scale.reset(); });
+  propose([](CaseSpec& s) { s.sinks = false; });
   propose([](CaseSpec& s) { s.shift = 0; });
   propose([](CaseSpec& s) { s.threads = 1; });
   propose([](CaseSpec& s) { s.workspace = Scratch::arena; });

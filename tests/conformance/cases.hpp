@@ -59,6 +59,7 @@ struct CaseSpec {
   std::vector<std::int64_t> offsets{};   // Inputs::q_offset
   bool wide_index = false;               // prefix sums and offsets in i64
   std::optional<float> scale{};
+  bool sinks = false;  // Inputs::sinks, of the input's type or f32
   Family family = Family::normal;
   bool lse = true;
   int threads = 1;

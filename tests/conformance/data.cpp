@@ -225,6 +225,20 @@ void bind_captures(CaseData& data, const CaseSpec& c, const Graph& graph, Random
   }
 }
 
+// One logit for each head: beside the scores, far above or below them, or none at all.
+void bind_sinks(CaseData& data, const CaseSpec& c) {
+  Random r(c.seed ^ 0x51a25);
+  const DType dtype = r.chance(0.5) ? f32 : c.dtype;
+  const std::int64_t step = r.between(1, 2);
+  data.buffers.push_back(std::make_unique<Buffer>(dtype, c.heads_q * step, c.shift, Poison::input));
+  data.inputs.sinks = tensor(data.buffers.back()->data(), dtype, {c.heads_q}, {step});
+  for (std::int64_t head = 0; head < c.heads_q; ++head) {
+    float sink = r.pick({3 * r.normal(), 3 * r.normal(), 25 + r.normal(), r.normal() - 25, 1000.0f, -infinity, 0.0f});
+    if (c.family == Family::nan_attended && r.chance(0.1)) sink = not_a_number;
+    set_element(data.inputs.sinks, head * step, static_cast<double>(sink));
+  }
+}
+
 void own_rows(const CaseData& data, const Tensor& t, const Tensor& lse, std::vector<char>& o_owned,
               std::vector<char>& lse_owned, std::int64_t o_first, std::int64_t lse_first) {
   for_rows(data, t, true, [&](const Sequence& s, std::int64_t token, std::int64_t head, std::int64_t at) {
@@ -250,6 +264,7 @@ CaseData make_data(const CaseSpec& c) {
   Random random(c.seed);
   for (const Graph* graph : {&data.options.mask.graph(), &data.options.score.graph()})
     bind_captures(data, c, *graph, random);
+  if (c.sinks) bind_sinks(data, c);
   fill(data, c, random);
   if (c.family == Family::nan_masked || c.family == Family::nan_attended) spoil(data, c, random);
   for (const auto& buffer : data.buffers) buffer->remember();

@@ -55,7 +55,10 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
       score.push_back(s), size.push_back(std::abs(scale) * terms), seen.push_back(key);
       top = std::max(top, s);
     }
-    double sum = 0;
+    const double sink = sink_of(inputs, row.h);
+    const bool empty = seen.empty() && sink == -infinity;
+    if (sink > top || std::isnan(sink)) top = sink;
+    double sum = sink == -infinity ? 0 : std::exp(sink - top);
     std::vector<double> o(dim_v), pv(dim_v);
     for (std::size_t n = 0; n < seen.size(); ++n) {
       const double p = std::exp(score[n] - top);
@@ -66,8 +69,8 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
       }
     }
     for (std::int64_t j = 0; j < dim_v; ++j) {
-      exact.o.push_back(seen.empty() ? 0 : o[j] / sum);
-      exact.sum_pv.push_back(seen.empty() ? 0 : pv[j] / sum);
+      exact.o.push_back(empty ? 0 : o[j] / sum);
+      exact.sum_pv.push_back(empty ? 0 : pv[j] / sum);
     }
     double sensitivity = 0;
     for (std::size_t n = 0; n < seen.size(); ++n) {
@@ -75,7 +78,7 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
       sensitivity += p * (1 - p) * size[n];
     }
     exact.sensitivity.push_back(sensitivity);
-    exact.lse_ln.push_back(seen.empty() ? -infinity : top + std::log(sum));
+    exact.lse_ln.push_back(empty ? -infinity : top + std::log(sum));
   }
   return exact;
 }
@@ -197,6 +200,10 @@ void set_element(const Tensor& tensor, std::int64_t offset, double value) {
 
 float scale_of(const Inputs& inputs, const Options& options) {
   return options.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(dim_of(inputs.q)))));
+}
+
+double sink_of(const Inputs& inputs, std::int64_t head) {
+  return inputs.sinks.defined() ? element(inputs.sinks, head * inputs.sinks.stride[0]) : -infinity;
 }
 
 // -------------------------------------------------------------------------------------------------------- which keys

@@ -41,6 +41,8 @@ void set_element(const Tensor& tensor, std::int64_t offset, double value);  // r
 inline std::int64_t heads_of(const Tensor& tensor) { return tensor.shape[tensor.rank - 2]; }
 inline std::int64_t dim_of(const Tensor& tensor) { return tensor.shape[tensor.rank - 1]; }
 float scale_of(const Inputs& inputs, const Options& options);
+// The head's sink, -inf where there is none.
+double sink_of(const Inputs& inputs, std::int64_t head);
 
 class Evaluated;  // mods.hpp
 // Which keys a row attends to, by the mask's interpreter. Remembers them, up to a limit.

@@ -17,6 +17,7 @@ constexpr const char* names[] = {"none",
                                  "mask_multiplied",
                                  "no_scale",
                                  "scale_in_rounded_q",
+                                 "sinks_ignored",
                                  "lse_base_2",
                                  "lse_of_rounded_sum",
                                  "wrong_group_head",
@@ -66,8 +67,10 @@ void attend(Mistake mistake, const Inputs& in, const Outputs& out, const Options
           if (dot == -infinity) continue;
           seen.push_back(key), scores.push_back(dot), top = std::max(top, dot);
         }
+        const float sink = mistake == Mistake::sinks_ignored ? -infinity : static_cast<float>(sink_of(in, head));
+        if (sink > top || std::isnan(sink)) top = sink;
         if (mistake == Mistake::no_maximum) top = 0;
-        float sum = 0, rounded_sum = 0;
+        float sum = sink == -infinity ? 0 : std::exp(sink - top), rounded_sum = sum;
         std::fill(o.begin(), o.end(), 0.0f);
         for (std::size_t n = 0; n < seen.size(); ++n) {
           float p = std::exp(scores[n] - top);
@@ -83,7 +86,7 @@ void attend(Mistake mistake, const Inputs& in, const Outputs& out, const Options
         float factor = 1;
         if (mistake == Mistake::threads_change_bits && exec.threads > 1) factor += 0x1p-22f;
         if (mistake == Mistake::batch_changes_bits && s.q_count % 2 == 1) factor += 0x1p-22f;
-        const bool empty = seen.empty() && mistake != Mistake::empty_row_is_nan;
+        const bool empty = seen.empty() && sink == -infinity && mistake != Mistake::empty_row_is_nan;
         const std::int64_t at_o = q_row_offset(out.o, s, query, head);
         for (std::int64_t j = 0; j < dim_v; ++j)
           set_element(out.o, at_o + j, static_cast<double>(empty ? 0 : o[j] / sum * factor));

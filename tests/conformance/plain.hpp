@@ -13,6 +13,7 @@ enum class Mistake : int {
   mask_multiplied,  // masked keys get probability 0 and are multiplied
   no_scale,
   scale_in_rounded_q,  // the scale folded into q, rounded to the input type
+  sinks_ignored,
   lse_base_2,
   lse_of_rounded_sum,  // LSE from the sum of rounded probabilities
   wrong_group_head,    // heads_kv taken cyclically

@@ -43,7 +43,7 @@ void compare_alone(const Subject& subject, const CaseSpec& c, const CaseData& da
   CaseData one;
   one.options = data.options;
   one.options.q_offset = s.q_offset + first;
-  one.inputs.bind = data.inputs.bind;
+  one.inputs.bind = data.inputs.bind, one.inputs.sinks = data.inputs.sinks;
   one.inputs.q = rows_of(data.inputs.q, s, true, first, count);
   one.inputs.k = rows_of(data.inputs.k, s, false, 0, s.k_count);
   one.inputs.v = rows_of(data.inputs.v, s, false, 0, s.k_count);

@@ -93,7 +93,10 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
         top = std::max(top, s);
       }
     }
-    float sum = 0;
+    const float sink = static_cast<float>(sink_of(inputs, row.h));
+    const bool empty = seen.empty() && sink == -infinity;
+    if (sink > top || std::isnan(sink)) top = sink;
+    float sum = sink == -infinity ? 0 : std::exp(sink - top);
     std::fill(o.begin(), o.end(), 0.0f);
     for (std::int64_t n : in_order(std::ssize(seen), order, orders)) {
       const float p = std::exp(score[n] - top), rounded = round_to(inputs.q.dtype, p);
@@ -101,8 +104,8 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
       sum += p;
       for (std::int64_t j = 0; j < dim_v; ++j) o[j] += rounded * v_row[j];
     }
-    for (float value : o) standard.o.push_back(seen.empty() ? 0 : round_to(out, value / sum));
-    standard.lse_ln.push_back(seen.empty() ? -infinity : top + std::log(sum));
+    for (float value : o) standard.o.push_back(empty ? 0 : round_to(out, value / sum));
+    standard.lse_ln.push_back(empty ? -infinity : top + std::log(sum));
   }
   return standard;
 }
