@@ -57,13 +57,18 @@ struct Forward {
   // A mod with its slots, in the scratch of one item.
   struct Applied {
     const Mod& mod;
-    Slots slots;
+    const Mod wide;
+    Slots slots, wide_slots;
     float *buffers, *values;
     std::int64_t padded_rows, key = 0, keys = 0;  // the block whose slots are filled
+    std::int64_t wide_key = -1;                   // the block whose wide slots are filled
 
-    Applied(const Mod& m, std::int64_t rows, float* at) : mod(m), padded_rows(rows) {
-      slots.at = at, slots.stride = slot_stride(rows, k_block, panel);
-      buffers = at + m.slot_count * slots.stride, values = buffers + m.buffers * strip_keys * panel;
+    Applied(const Mod& m, std::int64_t rows, float* at)
+        : mod(m), wide(bind(m.wide, m.tables, m.table_count)), padded_rows(rows) {
+      slots.stride = wide_slots.stride = slot_stride(rows, k_block, panel);
+      slots.at = at, wide_slots.at = at + m.slot_count * slots.stride;
+      buffers = wide_slots.at + wide.slot_count * slots.stride;
+      values = buffers + max(m.buffers, wide.buffers) * strip_keys * panel;
     }
     void fill(const Tile& t, std::int64_t first, std::int64_t n) {
       if (mod) key = first, keys = n, fill_keys(t, mod, padded_rows, panel, first, n, slots);
@@ -72,8 +77,15 @@ struct Forward {
     // strip_keys.
     void run(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n, const float* s, float* out) {
       if (!slots.exact || !fill_pairs(t, mod, padded_rows, row, panel, first, n, s, slots))
-        return evaluate_pairs(t, mod, row, panel, first, n, s, out);
+        return run_wide(t, row, first, n, s, out);
       Steps<S>::run({mod, slots, row, first - key, keys, s, buffers}, n, out);
+    }
+    __attribute__((noinline)) void run_wide(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n,
+                                            const float* s, float* out) {
+      if (wide_key < 0) fill_rows(t, wide, padded_rows, panel, wide_slots);
+      if (wide_key != key) fill_keys(t, wide, padded_rows, panel, key, keys, wide_slots), wide_key = key;
+      fill_pairs(t, wide, padded_rows, row, panel, first, n, s, wide_slots);
+      Steps<S>::run({wide, wide_slots, row, first - key, keys, s, buffers}, n, out);
     }
   };
   struct Scratch {

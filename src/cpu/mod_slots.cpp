@@ -108,7 +108,15 @@ Mod bind(const mods::Program* program, const mods::Table* tables, std::int64_t t
   mod.slots = program->slots.data(), mod.slot_count = static_cast<std::int64_t>(program->slots.size());
   mod.steps = program->steps.data(), mod.step_count = static_cast<std::int64_t>(program->steps.size());
   mod.buffers = program->buffers, mod.result = program->result;
+  mod.wide = program->wide.empty() ? nullptr : program->wide.data();
   return mod;
+}
+
+std::int64_t mod_floats(const Mod& mod, std::int64_t padded_rows, std::int64_t k_block, std::int64_t panel) {
+  if (!mod) return 0;
+  const Mod wide = bind(mod.wide, mod.tables, mod.table_count);
+  return (mod.slot_count + wide.slot_count) * slot_stride(padded_rows, k_block, panel) +
+         (std::max(mod.buffers, wide.buffers) + 1) * strip_keys * panel;
 }
 
 void fill_rows(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t panel, Slots& slots) {
@@ -182,11 +190,6 @@ bool fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std:
              key_parts(slots, i, panel, padded_rows) + key - slots.first_key, panel, keys, at);
   }
   return exact;
-}
-
-void evaluate_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
-                    std::int64_t keys, const float* s, float* out) {
-  evaluate_graph(tile, mod, mod.program->whole, first_row, panel, key, keys, s, out);
 }
 
 void apply_each(Op op, const float* a, const float* b, std::int64_t count, float* out) {

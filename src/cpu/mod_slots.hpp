@@ -20,6 +20,7 @@ struct Mod {
   const mods::Step* steps = nullptr;
   std::int64_t step_count = 0, buffers = 0;
   mods::Operand result;
+  const mods::Program* wide = nullptr;  // what stands in where integers are too large; may be null
 
   explicit operator bool() const { return program != nullptr; }
 };
@@ -42,11 +43,8 @@ inline std::int64_t slot_stride(std::int64_t padded_rows, std::int64_t k_block, 
   return (strip_keys * panel + 2 * (padded_rows + k_block) + 15) / 16 * 16;
 }
 
-// Of scratch: the slots, the steps' buffers, and the values of a strip.
-inline std::int64_t mod_floats(const Mod& mod, std::int64_t padded_rows, std::int64_t k_block, std::int64_t panel) {
-  if (!mod.program) return 0;
-  return mod.slot_count * slot_stride(padded_rows, k_block, panel) + (mod.buffers + 1) * strip_keys * panel;
-}
+// Of scratch: the slots, those of the wide program, the steps' buffers, and the values of a strip.
+std::int64_t mod_floats(const Mod& mod, std::int64_t padded_rows, std::int64_t k_block, std::int64_t panel);
 
 // Once an item, then once a block of keys [key, key + keys) in ascending order.
 void fill_rows(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t panel, Slots& slots);
@@ -56,9 +54,6 @@ void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::
 // first_row + panel) and keys [key, key + keys); s: their scores [keys][panel].
 bool fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t first_row, std::int64_t panel,
                 std::int64_t key, std::int64_t keys, const float* s, Slots& slots);
-// The whole program, pair by pair, where the integers are too large for the steps. out: [keys][panel], may be s.
-void evaluate_pairs(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
-                    std::int64_t keys, const float* s, float* out);
 // Operations without a vector form: out[i] = op(a[i], b[i]).
 void apply_each(Op op, const float* a, const float* b, std::int64_t count, float* out);
 

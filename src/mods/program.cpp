@@ -25,14 +25,19 @@ struct Known {
 
 class Compiler {
  public:
-  Compiler(const Graph& graph, bool one_head) : graph_(graph), one_head_(one_head), known_(graph.nodes.size()) {}
+  // wide: no step reads an integer.
+  Compiler(const Graph& graph, bool one_head, bool wide)
+      : graph_(graph),
+        one_head_(one_head),
+        wide_(wide),
+        is_mask_(graph.nodes[graph.nodes.size() - 1].type == Type::boolean),
+        known_(graph.nodes.size()) {}
 
   Program compile() {
     const std::size_t count = graph_.nodes.size();
     for (std::size_t i = 0; i < count; ++i) known_[i] = know(i);
     placed_.assign(count, {});
     is_placed_.assign(count, false);
-    program_.whole = graph_;
     program_.result = place(count - 1);
     allocate();
     return std::move(program_);
@@ -154,11 +159,14 @@ class Compiler {
     const Node& n = node(i);
     if (n.op == Op::load || n.op == Op::floor_div || n.op == Op::mod) return false;
     constexpr int most = (1 << 24) / static_cast<int>(Program::exact);
-    for (std::size_t a = 0; a < n.arg_count; ++a)
+    for (std::size_t a = 0; a < n.arg_count; ++a) {
+      if (is_mask_ && node(n.arg[a]).type == Type::real) return false;
       if (node(n.arg[a]).type == Type::integer) {
+        if (wide_) return false;
         const int growth = axis(n.arg[a]) == Axis::pair ? known_[n.arg[a]].growth : 1;
         if (growth > most || (axis(n.arg[a]) == Axis::pair && !by_step(n.arg[a]))) return false;
       }
+    }
     if (n.type == Type::integer) return known_[i].growth <= most;
     return true;
   }
@@ -198,7 +206,7 @@ class Compiler {
     return slot;
   }
 
-  // The sub-graph of a node, with the parameters and captures of the whole.
+  // The sub-graph of a node.
   Graph part(std::size_t root) const {
     std::vector<bool> used(root + 1);
     used[root] = true;
@@ -245,7 +253,8 @@ class Compiler {
   }
 
   const Graph& graph_;
-  bool one_head_;
+  bool one_head_, wide_;
+  bool is_mask_;  // a mask's reals are compared in fp64, as its tiles are: at a near tie both must decide alike
   std::vector<Known> known_;
   std::vector<Operand> placed_;
   std::vector<bool> is_placed_;
@@ -254,6 +263,13 @@ class Compiler {
 
 }  // namespace
 
-Program compile(const Graph& graph, bool one_head) { return Compiler(graph, one_head).compile(); }
+Program compile(const Graph& graph, bool one_head) {
+  Program program = Compiler(graph, one_head, false).compile();
+  const bool reads_integers = std::any_of(program.slots.begin(), program.slots.end(), [](const Slot& slot) {
+    return slot.graph.nodes[slot.graph.nodes.size() - 1].type == Type::integer;
+  });
+  if (reads_integers) program.wide.push_back(Compiler(graph, one_head, true).compile());
+  return program;
+}
 
 }  // namespace tessera::mods

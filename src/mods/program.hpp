@@ -25,7 +25,7 @@ struct Slot {
     bool operator==(const Index&) const = default;
   };
   Axis axis{};
-  Graph graph;
+  Graph graph;                   // with the parameters and captures of the whole
   std::vector<Index> indices{};  // of such a load, else empty
   std::uint8_t capture = 0;
   bool operator==(const Slot&) const = default;
@@ -48,14 +48,17 @@ struct Step {
 
 struct Program {
   // Integer slots that steps calculate with must stay within this, so that no sum of a few leaves what a float holds
-  // exactly. Where one does not, the whole graph is evaluated pair by pair.
+  // exactly. Where one does not, the wide program stands in.
   static constexpr std::int64_t exact = 1 << 22;
 
   std::vector<Slot> slots;
   std::vector<Step> steps;
   Operand result;
   int buffers = 0;
-  Graph whole;
+  // One if some step reads an integer, else none: the same with every operation on integers in slots (of pairs, slow).
+  // Where the integers are small it has the same bits, so that how blocks are cut, and with them which of the two
+  // programs sees a pair, changes nothing.
+  std::vector<Program> wide;
   bool operator==(const Program&) const = default;
 };
 

@@ -215,13 +215,12 @@ bool steps_may_negate_integers(const Graph& graph, const mods::Program& program)
 struct Seen {
   std::map<Axis, int> slots;
   std::array<int, mods::op_count> steps{};
-  int gathers = 0, exact = 0, too_large = 0, reused = 0;
+  int gathers = 0, exact = 0, too_large = 0, reused = 0, both = 0;
 };
 
 void check_program(const Graph& graph, bool one_head, const Tile& t, const Values& scores, Seen& seen) {
   const std::vector<Table> tables = tests::tables(graph);
   const mods::Program program = mods::compile(graph, one_head);
-  RC_ASSERT(program.whole == graph);
   if (steps_may_negate_integers(graph, program)) return;
   bool exact = true;
   std::vector<Filled> slots;
@@ -243,21 +242,32 @@ void check_program(const Graph& graph, bool one_head, const Tile& t, const Value
   for (const mods::Step& step : program.steps) ++seen.steps[static_cast<std::size_t>(step.op)];
   seen.reused += program.buffers < static_cast<int>(program.steps.size());
   ++(exact ? seen.exact : seen.too_large);
+  RC_ASSERT(exact || program.wide.size() == 1);
+  const mods::Program& wide = program.wide.empty() ? program : program.wide.front();
+  std::vector<Filled> wide_slots, floats, wide_floats;
+  bool always = true;
+  for (const mods::Slot& slot : program.slots) floats.push_back(by_lines(slot, t, scores, tables, exact));
+  for (const mods::Slot& slot : wide.slots) {
+    wide_slots.push_back(interpreted(slot, t, scores, tables));
+    wide_floats.push_back(by_lines(slot, t, scores, tables, always));
+  }
+  RC_ASSERT(always || &wide == &program);
+  seen.both += exact && &wide != &program;
   for (std::int64_t row = 0; row < t.rows(); ++row)
     for (std::int64_t key = 0; key < t.keys; ++key) {
       const double s = scores[static_cast<std::size_t>(row * t.keys + key)];
       const Point at{.b = t.batch, .h = t.h(row), .q = t.q(row), .k = t.k(key), .s = s};
       const double expected = value(graph, at, tables);
-      if (exact) {
-        const double got = run<double>(program, slots, t, row, key, s);
+      const auto check = [&](double got) {
         if (!same(got, expected))
           RC_FAIL("got " + std::to_string(got) + ", expected " + std::to_string(expected) + " at row " +
                   std::to_string(row) + ", key " + std::to_string(key));
-      } else {  // then the whole graph is evaluated pair by pair
-        float got = 0;
-        mods::evaluate_line(program.whole, {at}, 1, tables, &got);
-        RC_ASSERT(same(static_cast<double>(got), static_cast<double>(static_cast<float>(expected))));
-      }
+      };
+      check(run<double>(wide, wide_slots, t, row, key, s));
+      if (!exact) continue;
+      check(run<double>(program, slots, t, row, key, s));
+      RC_ASSERT(same(static_cast<double>(run<float>(program, floats, t, row, key, s)),
+                     static_cast<double>(run<float>(wide, wide_floats, t, row, key, s))));
     }
 }
 
@@ -285,6 +295,7 @@ TEST(Program, EqualsTheInterpreterOverATile) {
   EXPECT_GT(seen.gathers, 20);
   EXPECT_GT(seen.exact, 1000);
   EXPECT_GT(seen.too_large, 100);
+  EXPECT_GT(seen.both, 100);
   EXPECT_GT(seen.reused, 100);
   for (const Op op : {Op::add, Op::mul, Op::div, Op::min, Op::sign, Op::lt, Op::eq, Op::logical_and, Op::logical_not,
                       Op::select, Op::exp, Op::tanh, Op::pow, Op::to_real})
@@ -337,6 +348,10 @@ std::string shape_of(const mods::Program& program) {
   }
   return text + ", " + std::to_string(program.steps.size()) + " steps";
 }
+std::string wide_shape(const char* text) {
+  const mods::Program program = mods::compile(parse_score(text).graph(), true);
+  return program.wide.empty() ? "none" : shape_of(program.wide.front());
+}
 std::string mask_shape(const char* text, bool one_head) {
   return shape_of(mods::compile(parse_mask(text).graph(), one_head));
 }
@@ -380,11 +395,24 @@ TEST(Program, KnowsOnWhatAPartDepends) {
   EXPECT_EQ(mask_shape("block_sparse(layout, 16, 32)", false), "p[r][k], 0 steps");
 }
 
+TEST(Program, TheWideOneKeepsIntegersInSlots) {
+  EXPECT_EQ(wide_shape("s + real(q - k)"), "none") << "a real along the distance is a slot as it is";
+  EXPECT_EQ(wide_shape("s + real(abs(q - k) + k)"), "p, 1 steps");
+  EXPECT_EQ(wide_shape("where(ids:int[q] == ids:int[k], s, tanh(s))"), "p, 2 steps");
+  EXPECT_EQ(wide_shape("s * exp(0.1 * real(min(q, 2 * k)))"), "p, 3 steps");
+}
+
+TEST(Program, AMaskComparesRealsInSlots) {
+  EXPECT_EQ(mask_shape("slope[h] * real(q - k) < 3.0", true), "d, 0 steps");
+  EXPECT_EQ(mask_shape("(weight[q] < weight[k]) & (k <= q)", true), "p d, 1 steps");
+  EXPECT_EQ(score_shape("where(weight[q] < weight[k], s, 0.0)", true), "r k, 2 steps");
+}
+
 TEST(Program, PlacesOfAnAddressAreOfTheirTable) {
   const mods::Program program = mods::compile(parse_score("weight[k] * s + bias[q][k]").graph(), true);
   ASSERT_EQ(program.slots.size(), 2u);
   for (const mods::Slot& slot : program.slots) {
-    const Capture& capture = program.whole.captures[slot.capture];
+    const Capture& capture = slot.graph.captures[slot.capture];
     EXPECT_EQ(mods::name(capture), slot.indices.empty() ? "weight" : "bias");
   }
 }

@@ -155,6 +155,15 @@ std::vector<NamedCase> mod_cases() {
       of_lines("masks.integers_beyond_floats", "compared exactly, whichever heads share an item",
                {"b=1 sq=1 sk=1 hq=2 hkv=1 d=1 mask=\"q - k <= k + h * 134217728\" offset=134217730",
                 "b=1 sq=3 sk=40 hq=4 hkv=1 d=8 mask=\"q - k <= k + h * 134217728\" offset=134217730"}),
+      of_lines("scores.integers_past_2_22", "the same bits under any cut, on both sides of what floats hold",
+               {"b=1 sq=300 sk=700 hq=2 hkv=1 d=16 offset=4194200 invariant=1 threads=3 "
+                "score=\"s + tanh(0.003 * real(abs(q - k) + k))\"",
+                "b=1 sq=2 sk=7000 hq=4 hkv=1 d=16 offset=4197304 invariant=1 threads=2 "
+                "score=\"where(min(q - k, q) < 4194304 + h, s / 3.0, sigmoid(s) + 0.1 * real(min(q - k, k)))\""}),
+      of_lines(
+          "masks.near_ties", "reals are compared in fp64, whichever tile a pair lies in",
+          {"b=1 sq=200 sk=300 hq=2 hkv=1 d=16 invariant=1 threads=2 mask=\"real(k) / 3.0 <= real(q) * 0.3333333333\"",
+           "b=1 sq=200 sk=300 hq=2 hkv=1 d=16 invariant=1 mask=\"exp(0.01 * q) * 0.5 <= exp(0.01 * k)\""}),
       of_lines("scores.of_zeros", "no zero has a sign that the interpreter does not see",
                {"b=1 sq=1 sk=1 hq=1 hkv=1 d=1 score=\"s + tanh(1.0 / real(-(q + k)))\"",
                 "b=1 sq=1 sk=1 hq=1 hkv=1 d=1 score=\"tanh(1.0 / abs(-0.0 * exp(s)))\""}),
