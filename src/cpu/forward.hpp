@@ -176,15 +176,16 @@ struct Forward {
     }
   }
 
-  // O^T rows [0, n) = O^T * (a0, a1) + V^T P^T over `keys` keys. Where Select, a key whose P is negative (a masked one)
-  // is skipped rather than multiplied by 0; the bits are the same as without, unless V is not finite there.
+  // O^T rows [0, n) = O^T * (a0, a1) + V^T P^T over `keys` keys, the block's own sum first, as the denominator has it:
+  // errors grow with the length of a block and the number of blocks, not with that of all keys. Where Select, a key
+  // whose P is negative (a masked one) is skipped rather than multiplied by 0; the bits are the same as without, unless
+  // V is not finite there.
   template <int n, bool Select>
   static inline __attribute__((always_inline)) void accumulate(const float* v, std::int64_t stride, std::int64_t keys,
                                                                const float* p, float* o, F a0, F a1) {
     F c[n][2];
 #pragma GCC unroll 16
-    for (int i = 0; i < n; ++i)
-      c[i][0] = S::mul(a0, S::load(o + i * panel)), c[i][1] = S::mul(a1, S::load(o + i * panel + lanes));
+    for (int i = 0; i < n; ++i) c[i][0] = c[i][1] = S::set(0);
 #pragma GCC unroll 4
     for (std::int64_t r = 0; r < keys; ++r) {
       const F b0 = S::load(p + r * panel), b1 = S::load(p + r * panel + lanes);
@@ -202,7 +203,10 @@ struct Forward {
       }
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < n; ++i) S::store(o + i * panel, c[i][0]), S::store(o + i * panel + lanes, c[i][1]);
+    for (int i = 0; i < n; ++i) {
+      S::store(o + i * panel, S::fma(a0, S::load(o + i * panel), c[i][0]));
+      S::store(o + i * panel + lanes, S::fma(a1, S::load(o + i * panel + lanes), c[i][1]));
+    }
   }
 
   // ---------------------------------------------------------------------------------------------- mask and softmax
@@ -318,8 +322,8 @@ struct Forward {
     F a0 = S::exp2(S::sub(old0, m0), c), a1 = S::exp2(S::sub(old1, m1), c);
     S::store(m, m0), S::store(m + lanes, m1);
     const bool stale = TESSERA_FAULT(stale_sum);
-    S::store(l, S::add(stale ? S::load(l) : S::mul(S::load(l), a0), l0));
-    S::store(l + lanes, S::add(stale ? S::load(l + lanes) : S::mul(S::load(l + lanes), a1), l1));
+    S::store(l, S::fma(S::load(l), stale ? S::set(1) : a0, l0));
+    S::store(l + lanes, S::fma(S::load(l + lanes), stale ? S::set(1) : a1, l1));
     if (TESSERA_FAULT(rescale_missing)) a0 = a1 = S::set(1);
 
     std::int64_t j = 0;
