@@ -23,8 +23,8 @@ bool is_identifier(std::string_view name) {
   return !name.empty() && (name[0] < '0' || name[0] > '9') && std::all_of(name.begin(), name.end(), fits);
 }
 
-std::string type_name(Type type) {
-  return type == Type::boolean ? "bool" : type == Type::integer ? "long long" : "float";
+std::string type_name(Type type, Reals reals) {
+  return type == Type::boolean ? "bool" : type == Type::integer ? "long long" : reals == Reals::f32 ? "float" : "double";
 }
 
 // How an element of a table is stored, and how it is read from `place`.
@@ -61,8 +61,21 @@ std::string integer_literal(std::int64_t value) {
   return value < 0 ? "(" + digits + ")" : digits;
 }
 
-// The nearest float, exactly: in hexadecimal, or as bits where C++ has no literal.
-std::string real_literal(double value) {
+// The value, exactly: in hexadecimal, or as bits where C++ has no literal.
+std::string double_literal(double value) {
+  char digits[32];
+  if (!std::isfinite(value)) {
+    const std::uint64_t bits = std::isnan(value) ? 0x7ff8000000000000u : std::bit_cast<std::uint64_t>(value);
+    const auto end = std::to_chars(digits, std::end(digits), bits, 16).ptr;
+    return "real_of_bits(0x" + std::string(digits, end) + "LL)";
+  }
+  const auto end = std::to_chars(digits, std::end(digits), std::fabs(value), std::chars_format::hex).ptr;
+  return (std::signbit(value) ? "(-0x" : "(0x") + std::string(digits, end) + ")";
+}
+
+// The nearest float.
+std::string real_literal(double value, Reals reals) {
+  if (reals == Reals::f64) return double_literal(value);
   const float real = static_cast<float>(value);
   char digits[32];
   if (!std::isfinite(real)) {
@@ -77,7 +90,8 @@ std::string real_literal(double value) {
 
 class Writer {
  public:
-  Writer(const Graph& graph, std::span<const DType> dtypes) : graph_(graph), dtypes_(dtypes) {}
+  Writer(const Graph& graph, std::span<const DType> dtypes, Reals reals)
+      : graph_(graph), dtypes_(dtypes), reals_(reals) {}
 
   // The statements; the result is then result().
   std::string statements() {
@@ -90,7 +104,7 @@ class Writer {
       }
       Value value = node.op == Op::load ? load(node) : operation(node);
       const std::string variable = "n" + std::to_string(i);
-      text += "  const " + type_name(node.type) + " " + variable + " = " + value.text + ";\n";
+      text += "  const " + type_name(node.type, reals_) + " " + variable + " = " + value.text + ";\n";
       values_.push_back({variable, value.reach});
     }
     return text;
@@ -122,7 +136,7 @@ class Writer {
         break;
     }
     if (node.type == Type::boolean) return {node.value != 0 ? "true" : "false"};
-    if (node.type == Type::real) return {real_literal(std::bit_cast<double>(node.value))};
+    if (node.type == Type::real) return {real_literal(std::bit_cast<double>(node.value), reals_)};
     const auto bits = static_cast<std::uint64_t>(node.value);
     return {integer_literal(node.value), node.value < 0 ? 0 - bits : bits};
   }
@@ -142,7 +156,52 @@ class Writer {
     return {text, element.reach};
   }
 
+  // Of doubles: one rounding each, and the names that the mathematical library has for them.
+  Value operation_f64(const Node& node) const {
+    const auto call = [&](std::string_view function) {
+      std::string text = std::string(function) + "(";
+      for (std::size_t i = 0; i < node.arg_count; ++i) text += (i ? ", " : "") + values_[node.arg[i]].text;
+      return Value{text + ")"};
+    };
+    switch (node.op) {
+      case Op::add:
+        return call("plus");
+      case Op::sub:
+        return call("minus");
+      case Op::mul:
+        return call("times");
+      case Op::div:
+        return call("over");
+      case Op::min:
+        return call("lower_number");
+      case Op::max:
+        return call("higher_number");
+      case Op::abs:
+        return call("::fabs");
+      case Op::sign:
+        return call("sign_of");
+      case Op::sigmoid:
+        return call("sigmoid_of");
+      case Op::rsqrt:
+        return call("reciprocal_root_of");
+      case Op::exp:
+      case Op::exp2:
+      case Op::log:
+      case Op::tanh:
+      case Op::sqrt:
+      case Op::erf:
+      case Op::pow:
+        return call("::" + std::string(mods::info(node.op).name));
+      case Op::to_real:
+        return {"(double)" + values_[node.arg[0]].text};
+      default:
+        problem::fail(Code::internal, "an operation on doubles without a text: ", mods::info(node.op).name);
+    }
+  }
+
   Value operation(const Node& node) const {
+    if (node.type == Type::real && reals_ == Reals::f64 && node.op != Op::neg && node.op != Op::select)
+      return operation_f64(node);
     const Value &a = values_[node.arg[0]], &b = values_[node.arg[node.arg_count > 1 ? 1 : 0]],
                 &c = values_[node.arg[node.arg_count > 2 ? 2 : 0]];
     const bool whole = node.type == Type::integer;
@@ -232,13 +291,15 @@ class Writer {
 
   const Graph& graph_;
   std::span<const DType> dtypes_;
+  Reals reals_;
   std::vector<Value> values_;
 };
 
-std::string arguments_text(std::string_view struct_name, const Graph& graph, std::span<const DType> dtypes) {
+std::string arguments_text(std::string_view struct_name, const Graph& graph, std::span<const DType> dtypes,
+                           Reals reals) {
   std::string text = "struct " + std::string(struct_name) + " {\n";
   for (std::size_t i = 0; i < graph.params.size(); ++i)
-    text += "  alignas(8) " + type_name(graph.params[i].type) + " p" + std::to_string(i) + ";\n";
+    text += "  alignas(8) " + type_name(graph.params[i].type, reals) + " p" + std::to_string(i) + ";\n";
   for (std::size_t i = 0; i < graph.captures.size(); ++i) {
     const Capture& capture = graph.captures[i];
     const std::string table = "t" + std::to_string(i), axes = "[" + std::to_string(capture.rank) + "]";
@@ -252,7 +313,8 @@ std::string arguments_text(std::string_view struct_name, const Graph& graph, std
 
 }  // namespace
 
-std::string mod_function(std::string_view name, const Graph& graph, Type result, std::span<const DType> dtypes) {
+std::string mod_function(std::string_view name, const Graph& graph, Type result, std::span<const DType> dtypes,
+                         Reals reals) {
   if (!is_identifier(name)) problem::fail(Code::internal, "a function cannot be called '", name, "'");
   if (dtypes.size() != graph.captures.size())
     problem::fail(Code::internal, "the expression reads ", graph.captures.size(), " captured tensors, given are ",
@@ -261,13 +323,18 @@ std::string mod_function(std::string_view name, const Graph& graph, Type result,
   if (given != result || (graph.nodes.empty() && result == Type::integer))
     problem::fail(Code::internal, "the result of the expression is ", mods::name(given), ", not ", mods::name(result));
   const std::string struct_name = std::string(name) + "_arguments";
-  std::string text = arguments_text(struct_name, graph, dtypes);
-  text += "static __device__ " + type_name(result) + " " + std::string(name);
+  std::string text = arguments_text(struct_name, graph, dtypes, reals);
+  text += "static __device__ " + type_name(result, reals) + " " + std::string(name);
   text += "(float s, long long b, long long h, long long q, long long k, const " + struct_name + "& args) {\n";
-  Writer writer(graph, dtypes);
+  Writer writer(graph, dtypes, reals);
   text += writer.statements() + "  return ";
   text += !graph.nodes.empty() ? writer.result() : result == Type::boolean ? "true" : "s";
   return text + ";\n}\n";
+}
+
+std::string_view stored(DType dtype) {
+  const Element* found = std::find_if(std::begin(elements), std::end(elements), [&](auto& e) { return e.dtype == dtype; });
+  return found == std::end(elements) ? "void" : found->stored;
 }
 
 std::size_t argument_words(const Graph& graph) {
@@ -276,10 +343,10 @@ std::size_t argument_words(const Graph& graph) {
   return std::max<std::size_t>(words, 1);
 }
 
-void pack_arguments(const Graph& graph, std::span<const mods::Table> tables, std::uint64_t* words) {
+void pack_arguments(const Graph& graph, std::span<const mods::Table> tables, std::uint64_t* words, Reals reals) {
   *words = 0;
   for (const Param& param : graph.params) {
-    if (param.type == Type::integer) *words++ = static_cast<std::uint64_t>(param.value);
+    if (param.type == Type::integer || reals == Reals::f64) *words++ = static_cast<std::uint64_t>(param.value);
     else *words++ = std::bit_cast<std::uint32_t>(static_cast<float>(std::bit_cast<double>(param.value)));
   }
   for (std::size_t i = 0; i < graph.captures.size(); ++i) {

@@ -1,8 +1,4 @@
-// Interval arithmetic over the steps of a mask's bounds.
-// Integer operations saturate, which keeps their order, so the ends of an interval are those of the exact one cut to
-// int64. Real +, -, *, / and sqrt are rounded correctly and hence monotone: computed on the ends of their arguments
-// they are exact bounds of what the interpreter computes between. Functions of the mathematical library need not be
-// monotone in their last bits: their ends are moved outward.
+// The bounds of a mask on one box after the other: interval arithmetic (shared/intervals.inl) over its steps.
 // Must not know: tiles.
 #include "mods/bounds.hpp"
 
@@ -18,133 +14,53 @@ namespace {
 
 constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr RealRange unknown{-infinity, infinity, true};
-
-Truth decided(bool truth) { return truth ? Truth::always : Truth::never; }
-Truth negated(Truth t) { return t == Truth::mixed ? Truth::mixed : t == Truth::always ? Truth::never : Truth::always; }
-
-IntegerRange hull(const IntegerRange& a, const IntegerRange& b) { return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)}; }
-// Of an operation that is monotone in each argument while the other stands still.
-template <class Operation>
-IntegerRange corners(const IntegerRange& a, const IntegerRange& b, Operation operation) {
-  const std::int64_t x = operation(a.lo, b.lo), y = operation(a.lo, b.hi), z = operation(a.hi, b.lo),
-                     w = operation(a.hi, b.hi);
-  return {std::min(std::min(x, y), std::min(z, w)), std::max(std::max(x, y), std::max(z, w))};
-}
-IntegerRange quotient(const IntegerRange& a, const IntegerRange& b) {
-  if (b.lo > 0 || b.hi < 0) return corners(a, b, floor_div);
-  IntegerRange r{0, 0};  // by zero
-  if (b.lo < 0) r = hull(r, corners(a, {b.lo, -1}, floor_div));
-  if (b.hi > 0) r = hull(r, corners(a, {1, b.hi}, floor_div));
-  return r;
-}
-IntegerRange remainder(const IntegerRange& a, const IntegerRange& b) {
-  if (b.lo == b.hi) {
-    if (b.lo == 0 || b.lo == -1) return {0, 0};
-    if (floor_div(a.lo, b.lo) == floor_div(a.hi, b.lo)) return {floor_mod(a.lo, b.lo), floor_mod(a.hi, b.lo)};
-  } else if (b.lo > 0 && a.lo >= 0 && a.hi < b.lo) {
-    return a;
-  }
-  return {b.lo < 0 ? b.lo + 1 : 0, b.hi > 0 ? b.hi - 1 : 0};
-}
-
-bool is_point(const RealRange& a) { return !a.nan && a.lo == a.hi; }
-bool is_infinite(const RealRange& a) { return a.lo == -infinity || a.hi == infinity; }
-bool has_zero(const RealRange& a) { return a.lo <= 0 && a.hi >= 0; }
-RealRange hull(const RealRange& a, const RealRange& b) {
-  if (a.nan || b.nan) return unknown;
-  return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)};
-}
-RealRange checked(double lo, double hi) {
-  if (std::isnan(lo) || std::isnan(hi)) return unknown;
-  return {lo, hi};
-}
-double result(Op op, double a, double b = 0) { return compute(op, Type::real, {0, a}, {0, b}, {0, 0}).r; }
-
-// Outward by far more than the errors of a mathematical library, a few units in the last place.
-RealRange outward(double lo, double hi, double lowest, double highest) {
-  if (std::isnan(lo) || std::isnan(hi)) return unknown;
-  constexpr double largest = std::numeric_limits<double>::max(), smallest = std::numeric_limits<double>::min();
-  constexpr double relative = 0x1p-46;
-  lo = std::clamp(lo, -infinity, largest), hi = std::clamp(hi, -largest, infinity);
-  return {std::max(lowest, lo - std::fabs(lo) * relative - smallest),
-          std::min(highest, hi + std::fabs(hi) * relative + smallest)};
-}
-
-RealRange corners(Op op, const RealRange& a, const RealRange& b) {
-  const double x = result(op, a.lo, b.lo), y = result(op, a.lo, b.hi), z = result(op, a.hi, b.lo),
-               w = result(op, a.hi, b.hi);
-  if (std::isnan(x) || std::isnan(y) || std::isnan(z) || std::isnan(w)) return unknown;
-  return {std::min(std::min(x, y), std::min(z, w)), std::max(std::max(x, y), std::max(z, w))};
-}
-
 RealRange of_one(Op op, const RealRange& a) {
-  if (a.nan) return unknown;
-  if (is_point(a)) {
-    // Zero of either sign, where the sign makes a difference.
-    if (op == Op::rsqrt && a.lo == 0) return unknown;
-    const double r = result(op, a.lo);
-    return checked(r, r);
-  }
   switch (op) {
     case Op::neg:
-      return {-a.hi, -a.lo};
+      return intervals::opposite(a);
     case Op::abs:
-      if (a.lo >= 0) return a;
-      return a.hi <= 0 ? RealRange{-a.hi, -a.lo} : RealRange{0, std::max(-a.lo, a.hi)};
+      return intervals::absolute(a);
     case Op::sign:
-      return {result(op, a.lo), result(op, a.hi)};
+      return intervals::sign(a);
     case Op::sqrt:
-      return a.lo >= 0 ? checked(std::sqrt(a.lo), std::sqrt(a.hi)) : unknown;
+      return intervals::square_root(a);
     case Op::rsqrt:
-      return a.lo > 0 ? checked(result(op, a.hi), result(op, a.lo)) : unknown;
+      return intervals::reciprocal_root(a);
     case Op::log:
-      return a.lo >= 0 ? outward(std::log(a.lo), std::log(a.hi), -infinity, infinity) : unknown;
+      return intervals::logarithm(a);
     case Op::exp:
+      return intervals::exponential(a);
     case Op::exp2:
-      return outward(result(op, a.lo), result(op, a.hi), 0, infinity);
+      return intervals::exponential_of_two(a);
     case Op::sigmoid:
-      return outward(result(op, a.lo), result(op, a.hi), 0, 1);
+      return intervals::sigmoid(a);
     case Op::tanh:
+      return intervals::hyperbolic_tangent(a);
     case Op::erf:
-      return outward(result(op, a.lo), result(op, a.hi), -1, 1);
+      return intervals::error_function(a);
     default:
-      return unknown;
+      return intervals::unknown();
   }
 }
 
 RealRange of_two(Op op, const RealRange& a, const RealRange& b) {
-  if (a.nan || b.nan) return unknown;
-  // A zero may have either sign, which tells when it divides.
-  if (op == Op::div ? has_zero(b) || (is_infinite(a) && is_infinite(b)) : false) return unknown;
-  if (op == Op::pow && a.lo <= 0) return unknown;
-  if (is_point(a) && is_point(b)) {
-    const double r = result(op, a.lo, b.lo);
-    return checked(r, r);
-  }
   switch (op) {
     case Op::add:
-      if ((a.lo == -infinity && b.hi == infinity) || (a.hi == infinity && b.lo == -infinity)) return unknown;
-      return checked(a.lo + b.lo, a.hi + b.hi);
+      return intervals::sum(a, b);
     case Op::sub:
-      if ((a.lo == -infinity && b.lo == -infinity) || (a.hi == infinity && b.hi == infinity)) return unknown;
-      return checked(a.lo - b.hi, a.hi - b.lo);
+      return intervals::difference(a, b);
     case Op::mul:
-      if ((has_zero(a) && is_infinite(b)) || (has_zero(b) && is_infinite(a))) return unknown;
-      return corners(op, a, b);
+      return intervals::product(a, b);
     case Op::div:
-      return corners(op, a, b);
+      return intervals::ratio(a, b);
     case Op::min:
-      return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
+      return intervals::smaller(a, b);
     case Op::max:
-      return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
-    case Op::pow: {  // of a positive base: monotone in either argument
-      const RealRange r = corners(op, a, b);
-      return r.nan ? unknown : outward(r.lo, r.hi, 0, infinity);
-    }
+      return intervals::larger(a, b);
+    case Op::pow:
+      return intervals::power(a, b);
     default:
-      return unknown;
+      return intervals::unknown();
   }
 }
 
@@ -153,18 +69,17 @@ template <class Range>
 Truth compared(Op op, const Range& a, const Range& b) {
   switch (op) {
     case Op::lt:
-      return a.hi < b.lo ? Truth::always : a.lo >= b.hi ? Truth::never : Truth::mixed;
+      return intervals::less(a, b);
     case Op::le:
-      return a.hi <= b.lo ? Truth::always : a.lo > b.hi ? Truth::never : Truth::mixed;
+      return intervals::less_or_equal(a, b);
     case Op::gt:
-      return compared(Op::lt, b, a);
+      return intervals::less(b, a);
     case Op::ge:
-      return compared(Op::le, b, a);
+      return intervals::less_or_equal(b, a);
     case Op::eq:
-      if (a.hi < b.lo || b.hi < a.lo) return Truth::never;
-      return a.lo == a.hi && b.lo == b.hi ? Truth::always : Truth::mixed;
+      return intervals::equal(a, b);
     default:
-      return negated(compared(Op::eq, a, b));
+      return intervals::negated(intervals::equal(a, b));
   }
 }
 
@@ -181,14 +96,9 @@ IntegerRange Bounds::range(std::uint32_t sum) {
   for (std::uint32_t i = 0; i < flat.count; ++i) {
     refresh(terms[i].step);
     const IntegerRange x = integers_[terms[i].step];
-    const std::int64_t f = terms[i].factor;
-    if (f >= 0) r.lo += f * x.lo, r.hi += f * x.hi;
-    else r.lo += f * x.hi, r.hi += f * x.lo;
+    r = intervals::with_term(r, terms[i].factor, x);
   }
-  if (flat.other != absent) {
-    const IntegerRange other = range(flat.other);
-    r = {std::max(r.lo, other.lo), std::min(r.hi, other.hi)};
-  }
+  if (flat.other != absent) r = intervals::meet(r, range(flat.other));
   return r;
 }
 
@@ -198,7 +108,7 @@ Summary::Entry Bounds::load(const Step& step) {
     const IntegerRange r = range(step.arg[a]);
     first[a] = r.lo, last[a] = r.hi;
   }
-  if (step.slot >= summaries_.size()) return {0, 0, Summary::bit(0)};  // not bound: as the interpreter reads it
+  if (step.slot >= summaries_.size()) return intervals::zero_element();  // not bound: as the interpreter reads it
   return summaries_[step.slot].range(first, last);
 }
 
@@ -218,54 +128,35 @@ IntegerRange Bounds::integer_of(const Step& step) {
       return {box_.q_begin, box_.q_end - 1};
     case Op::key:
       return {box_.k_begin, box_.k_end - 1};
-    case Op::add: {
-      const IntegerRange a = arg(0), b = arg(1);
-      return {mods::add(a.lo, b.lo), mods::add(a.hi, b.hi)};
-    }
-    case Op::sub: {
-      const IntegerRange a = arg(0), b = arg(1);
-      return {mods::sub(a.lo, b.hi), mods::sub(a.hi, b.lo)};
-    }
-    case Op::neg: {
-      const IntegerRange a = arg(0);
-      return {mods::sub(0, a.hi), mods::sub(0, a.lo)};
-    }
+    case Op::add:
+      return intervals::sum(arg(0), arg(1));
+    case Op::sub:
+      return intervals::difference(arg(0), arg(1));
+    case Op::neg:
+      return intervals::opposite(arg(0));
     case Op::mul: {
-      const IntegerRange a = arg(0), b = arg(1);
-      IntegerRange r = corners(a, b, mods::mul);
       const Flat &x = sums_[step.arg[0]], &y = sums_[step.arg[1]];
       const bool square =
           x.constant == y.constant && x.count == y.count &&
           std::equal(terms_.begin() + x.first, terms_.begin() + x.first + x.count, terms_.begin() + y.first);
-      if (square) r.lo = a.lo <= 0 && a.hi >= 0 ? 0 : std::min(mods::mul(a.lo, a.lo), mods::mul(a.hi, a.hi));
-      return r;
+      return square ? intervals::square(arg(0)) : intervals::product(arg(0), arg(1));
     }
     case Op::floor_div:
-      return quotient(arg(0), arg(1));
+      return intervals::quotient(arg(0), arg(1));
     case Op::mod:
-      return remainder(arg(0), arg(1));
-    case Op::min: {
-      const IntegerRange a = arg(0), b = arg(1);
-      return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
-    }
-    case Op::max: {
-      const IntegerRange a = arg(0), b = arg(1);
-      return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
-    }
-    case Op::abs: {
-      const IntegerRange a = arg(0);
-      if (a.lo >= 0) return a;
-      const std::int64_t low = mods::sub(0, a.lo);
-      return a.hi <= 0 ? IntegerRange{mods::sub(0, a.hi), low} : IntegerRange{0, std::max(low, a.hi)};
-    }
-    case Op::sign: {
-      const IntegerRange a = arg(0);
-      return {(a.lo > 0) - (a.lo < 0), (a.hi > 0) - (a.hi < 0)};
-    }
+      return intervals::remainder(arg(0), arg(1));
+    case Op::min:
+      return intervals::smaller(arg(0), arg(1));
+    case Op::max:
+      return intervals::larger(arg(0), arg(1));
+    case Op::abs:
+      return intervals::absolute(arg(0));
+    case Op::sign:
+      return intervals::sign(arg(0));
     case Op::select: {
       const Truth by = truth(step.arg[0]);
       if (by != Truth::mixed) return arg(by == Truth::always ? 1 : 2);
-      return hull(arg(1), arg(2));
+      return intervals::hull(arg(1), arg(2));
     }
     default:
       return {least, most};
@@ -276,21 +167,19 @@ RealRange Bounds::real_of(const Step& step) {
   switch (step.op) {
     case Op::constant: {
       const double value = std::bit_cast<double>(step.value);
-      return checked(value, value);
+      return intervals::checked(value, value);
     }
-    case Op::to_real: {
-      const IntegerRange a = range(step.arg[0]);
-      return {static_cast<double>(a.lo), static_cast<double>(a.hi)};
-    }
+    case Op::to_real:
+      return intervals::real(range(step.arg[0]));
     case Op::select: {
       const Truth by = truth(step.arg[0]);
       if (by != Truth::mixed) return real(step.arg[by == Truth::always ? 1 : 2]);
-      return hull(real(step.arg[1]), real(step.arg[2]));
+      return intervals::hull(real(step.arg[1]), real(step.arg[2]));
     }
     default:
       if (step.arg_count == 1) return of_one(step.op, real(step.arg[0]));
       if (step.arg_count == 2) return of_two(step.op, real(step.arg[0]), real(step.arg[1]));
-      return unknown;
+      return intervals::unknown();
   }
 }
 
@@ -298,7 +187,7 @@ Truth Bounds::compared(const Step& step) {
   Truth t = Truth::mixed;
   if (step.operands == Type::real) {
     const RealRange &a = real(step.arg[0]), &b = real(step.arg[1]);
-    if (!a.nan && !b.nan) t = mods::compared(step.op, a, b);
+    t = mods::compared(step.op, a, b);
     if (t != Truth::mixed || a.nan || b.nan) return t;
     const bool loads = steps_[step.arg[0]].op == Op::load && steps_[step.arg[1]].op == Op::load;
     if (!loads || (signatures_[step.arg[0]] & signatures_[step.arg[1]]) != 0) return t;
@@ -316,9 +205,9 @@ Truth Bounds::truth_of(const Step& step) {
   const auto arg = [&](std::size_t a) { return truth(step.arg[a]); };
   switch (step.op) {
     case Op::constant:
-      return decided(step.value != 0);
+      return intervals::decided(step.value != 0);
     case Op::logical_not:
-      return negated(arg(0));
+      return intervals::negated(arg(0));
     case Op::logical_and:
     case Op::logical_or: {  // the cheaper side may decide alone
       const std::size_t first = steps_[step.arg[0]].cost <= steps_[step.arg[1]].cost ? 0 : 1;
@@ -341,12 +230,9 @@ void Bounds::compute(std::uint32_t n) {
   if (step.op == Op::load) {
     const Summary::Entry e = load(step);
     signatures_[n] = e.signature;
-    if (step.type == Type::integer) integers_[n] = {e.lo, e.hi};
-    if (step.type == Type::boolean) truths_[n] = e.lo == e.hi ? decided(e.lo != 0) : Truth::mixed;
-    if (step.type == Type::real) {
-      static const std::int64_t first = real_key(-infinity), last = real_key(infinity);
-      reals_[n] = e.lo < first || e.hi > last ? unknown : RealRange{key_real(e.lo), key_real(e.hi)};
-    }
+    if (step.type == Type::integer) integers_[n] = intervals::integers_of(e);
+    if (step.type == Type::boolean) truths_[n] = intervals::truth_of(e);
+    if (step.type == Type::real) reals_[n] = intervals::reals_of(e);
   } else if (step.type == Type::integer) {
     integers_[n] = integer_of(step);
   } else if (step.type == Type::real) {

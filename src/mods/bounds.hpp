@@ -1,5 +1,6 @@
 // What a mask can be on a box of queries and keys: nowhere, everywhere, or it cannot be told from the bounds.
-// Intervals are sound for the interpreter's own arithmetic (arithmetic.hpp), saturation and rounding included.
+// Intervals are sound for the interpreter's own arithmetic (arithmetic.hpp), saturation and rounding included
+// (shared/intervals.inl).
 // Must not know: tiles, backends.
 #pragma once
 #include <array>
@@ -10,6 +11,7 @@
 
 #include "mods/bounds_summary.hpp"
 #include "mods/graph.hpp"
+#include "mods/intervals.hpp"
 
 namespace tessera::mods {
 
@@ -20,20 +22,14 @@ struct Dependence {
 };
 Dependence dependence(const Graph& graph);
 
-enum class Truth : std::uint8_t { never, always, mixed };  // mixed: or not known
+using intervals::IntegerRange;
+using intervals::RealRange;
+using intervals::Truth;
 
 // Queries [q_begin, q_end) and keys [k_begin, k_end), not empty.
 struct Box {
   std::int64_t q_begin = 0, q_end = 1, k_begin = 0, k_end = 1;
   bool operator==(const Box&) const = default;
-};
-
-struct IntegerRange {
-  std::int64_t lo = 0, hi = 0;  // inclusive
-};
-struct RealRange {
-  double lo = 0, hi = 0;
-  bool nan = false;  // possible; then lo and hi say nothing
 };
 
 // Bounds of one mask for one (batch, head). Integers are sums c + factor * atom + ..., so that `q - k` is one term and

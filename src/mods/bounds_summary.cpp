@@ -3,9 +3,10 @@
 #include "mods/bounds_summary.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
+#include <utility>
 
 namespace tessera::mods {
 namespace {
@@ -13,14 +14,6 @@ namespace {
 using Entry = Summary::Entry;
 constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t fan = 8;  // blocks a block of the next level, along an axis
-constexpr Entry nothing{most, least, 0};
-constexpr Entry unknown{least, most, ~std::uint64_t{0}};
-
-void merge(Entry& sum, const Entry& e) {
-  sum.lo = std::min(sum.lo, e.lo), sum.hi = std::max(sum.hi, e.hi), sum.signature |= e.signature;
-}
-std::int64_t blocks(std::int64_t elements, std::int64_t size) { return (elements + size - 1) / size; }
 
 // Calls visit(key) for elements in order, once for equal neighbours: most tables that masks read are sorted or constant
 // over long stretches, and there the loop is a comparison an element.
@@ -63,185 +56,80 @@ bool is_real(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 |
 
 }  // namespace
 
-std::int64_t real_key(double value) {
-  if (std::isnan(value)) return most;
-  const auto bits = std::bit_cast<std::int64_t>(value + 0.0);
-  return bits >= 0 ? bits : bits ^ most;
-}
-double key_real(std::int64_t key) { return std::bit_cast<double>(key >= 0 ? key : key ^ most); }
-
 Summary::Summary(const Table& table, const Capture& capture, bool names_only) : table_(table), rank_(capture.rank) {
-  const int rank = rank_;
-  empty_ = table.data == nullptr || table.dtype == DType::none;
-  for (int i = 0; i < rank; ++i) empty_ = empty_ || table.extent[i] <= 0;
-  if (empty_) return;
-  columns_ = table.extent[rank - 1], stride_ = table.stride[rank - 1];
-  if (rank > 1) rows_ = table.extent[rank - 2], row_stride_ = table.stride[rank - 2];
-  leading_ = std::max(0, rank - 2);
-  for (int i = 0; i < leading_; ++i) {
-    leading_extent_[i] = table.extent[i], leading_stride_[i] = table.stride[i];
-    slices_ *= table.extent[i];
+  std::array<std::int64_t, 4> extent{1, 1, 1, 1};
+  bool empty = table.data == nullptr || table.dtype == DType::none;
+  for (int i = 0; i < rank_; ++i) {
+    const int place = 4 - rank_ + i;
+    extent[place] = table.extent[i], stride_[place] = table.stride[i];
+    empty = empty || table.extent[i] <= 0;
   }
-  number_.resize(names_only && !is_real(table.dtype) ? static_cast<std::size_t>(slices_ * rows_) : 0);
-
-  Level base;
-  base.rows = rows_, base.columns = blocks(columns_, block);
-  base.entries.reserve(static_cast<std::size_t>(slices_ * base.rows * base.columns));
-  for (std::int64_t slice = 0; slice < slices_; ++slice) {
-    const std::int64_t outer = slice / leading_extent_[1], inner = slice % leading_extent_[1];
-    const std::int64_t offset = outer * leading_stride_[0] + inner * leading_stride_[1];
-    for (std::int64_t row = 0; row < rows_; ++row) {
-      const std::int64_t line = slice * rows_ + row, start = offset + row * row_stride_;
-      if (!number_.empty()) renumber(line, start);
-      for (std::int64_t c = 0; c < columns_; c += block)
-        base.entries.push_back(scan(line, start + c * stride_, std::min<std::int64_t>(block, columns_ - c)));
-    }
+  if (empty) return;
+  layout_ = intervals::layout_of(extent[0], extent[1], extent[2], extent[3]);
+  entries_.resize(static_cast<std::size_t>(layout_.entries) + 1);
+  if (names_only && !is_real(table.dtype)) {
+    names_.first.push_back(0);
+    for (std::int64_t line = 0; line < extent[0] * extent[1] * extent[2]; ++line) renumber(line);
+    if (names_.keys.empty()) names_ = {};
   }
-  along_.push_back(std::move(base));
-  while (along_.back().columns > 1) along_.push_back(above(along_.back(), 1, fan));
-  if (rows_ >= block) {
-    squares_.push_back(above(along_[0], block, 1));
-    while (squares_.back().rows > 1 || squares_.back().columns > 1)
-      squares_.push_back(above(squares_.back(), fan, fan));
-  }
-  everything_ = nothing;
-  for (const Entry& e : (squares_.empty() ? along_ : squares_).back().entries) merge(everything_, e);
+  const auto read = [this](std::int64_t line, std::int64_t begin, std::int64_t end) { return scan(line, begin, end); };
+  for (int pass = 0; pass < intervals::passes_of(layout_); ++pass)
+    for (std::int64_t i = 0; i < intervals::entries_of(layout_, pass); ++i)
+      entries_[static_cast<std::size_t>(intervals::first_entry(layout_, pass) + i)] =
+          intervals::made_entry(layout_, entries_.data(), read, pass, i);
 }
 
-Summary::Level Summary::above(const Level& below, std::int64_t row_factor, std::int64_t column_factor) const {
-  Level level;
-  level.row_block = below.row_block * row_factor, level.column_block = below.column_block * column_factor;
-  level.rows = blocks(below.rows, row_factor), level.columns = blocks(below.columns, column_factor);
-  level.entries.assign(static_cast<std::size_t>(slices_ * level.rows * level.columns), nothing);
-  const Entry* from = below.entries.data();
-  for (std::int64_t slice = 0; slice < slices_; ++slice)
-    for (std::int64_t row = 0; row < below.rows; ++row)
-      for (std::int64_t column = 0; column < below.columns; ++column)
-        merge(level.entries[static_cast<std::size_t>((slice * level.rows + row / row_factor) * level.columns +
-                                                     column / column_factor)],
-              *from++);
-  return level;
+std::int64_t Summary::offset(std::int64_t line) const {
+  const std::int64_t row = line % layout_.rows, slice = line / layout_.rows;
+  return slice / layout_.inner * stride_[0] + slice % layout_.inner * stride_[1] + row * stride_[2];
 }
 
 // Names of a line in order of first appearance. Not where they are sorted already (nothing to gain), and not where most
 // are different: the dictionary would be larger than the table.
-void Summary::renumber(std::int64_t line, std::int64_t start) {
-  const auto too_many = static_cast<std::size_t>(std::max<std::int64_t>(columns_ / 16, block));
+void Summary::renumber(std::int64_t line) {
+  const std::int64_t columns = layout_.columns, start = offset(line);
+  const auto too_many = static_cast<std::size_t>(std::max<std::int64_t>(columns / 16, intervals::summary_block));
   std::int64_t last = least;
   bool keep = true;
-  walk(table_, start, stride_, columns_, [&](std::int64_t key) { keep = keep && key >= last, last = key; });
-  if (keep) return;
-  Numbers& number = number_[static_cast<std::size_t>(line)];
-  walk(table_, start, stride_, columns_, [&](std::int64_t key) {
-    if (number.size() < too_many) number.try_emplace(key, static_cast<std::int64_t>(number.size()));
-    else keep = keep || !number.contains(key);
-  });
-  if (keep) number = {};
+  walk(table_, start, stride_[3], columns, [&](std::int64_t key) { keep = keep && key >= last, last = key; });
+  std::unordered_map<std::int64_t, std::int64_t> number;
+  if (!keep)
+    walk(table_, start, stride_[3], columns, [&](std::int64_t key) {
+      if (number.size() < too_many) number.try_emplace(key, static_cast<std::int64_t>(number.size()));
+      else keep = keep || !number.contains(key);
+    });
+  if (!keep) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> sorted(number.begin(), number.end());
+    std::sort(sorted.begin(), sorted.end());
+    for (const auto& [key, n] : sorted) names_.keys.push_back(key), names_.numbers.push_back(n);
+  }
+  names_.first.push_back(static_cast<std::int64_t>(names_.keys.size()));
 }
 
-Entry Summary::scan(std::int64_t line, std::int64_t start, std::int64_t count) const {
-  Entry e = nothing;
+Entry Summary::scan(std::int64_t line, std::int64_t begin, std::int64_t end) const {
+  Entry e = intervals::no_elements();
   const bool reals = is_real(table_.dtype);
-  const Numbers* number = number_.empty() ? nullptr : &number_[static_cast<std::size_t>(line)];
-  if (number && number->empty()) number = nullptr;
-  walk(table_, start, stride_, count, [&](std::int64_t key) {
-    if (reals && key == most) return merge(e, unknown);  // a NaN
-    if (number) {
-      const auto found = number->find(key);
-      if (found == number->end()) return merge(e, unknown);  // written to since
-      key = found->second;
-    }
-    merge(e, {key, key, bit(key)});
-  });
+  const intervals::SummaryNames called = names();
+  walk(table_, offset(line) + begin * stride_[3], stride_[3], end - begin,
+       [&](std::int64_t key) { intervals::add_element(e, key, reals, called, line); });
   return e;
 }
 
-Entry Summary::along_row(std::int64_t slice, std::int64_t offset, std::int64_t row, std::int64_t first,
-                         std::int64_t last) const {
-  const std::int64_t start = offset + row * row_stride_;
-  const auto piece = [&](std::int64_t from, std::int64_t to) {
-    return scan(slice * rows_ + row, start + from * stride_, to - from);
-  };
-  // Whole blocks [begin, end); the last one may be short.
-  std::int64_t begin = blocks(first, block), end = last + 1 == columns_ ? along_[0].columns : (last + 1) / block;
-  if (begin >= end) return piece(first, last + 1);
-  Entry sum = nothing;
-  if (first < begin * block) merge(sum, piece(first, begin * block));
-  if (end * block <= last) merge(sum, piece(end * block, last + 1));
-  for (std::size_t l = 0; begin < end; ++l) {
-    const Level& level = along_[l];
-    const Entry* entries = level.entries.data() + (slice * level.rows + row) * level.columns;
-    if (l + 1 < along_.size()) {
-      while (begin < end && begin % fan != 0) merge(sum, entries[begin++]);
-      // An end at the end of the level is an end of the next one too.
-      while (begin < end && end % fan != 0 && end != level.columns) merge(sum, entries[--end]);
-      if (begin == end) break;
-      begin /= fan, end = blocks(end, fan);
-    } else {
-      while (begin < end) merge(sum, entries[begin++]);
-    }
-  }
-  return sum;
-}
-
-// The part of one block of squares_[level] that lies in the window {first row, last row, first column, last column}.
-void Summary::visit(std::size_t level, std::int64_t slice, std::int64_t offset, std::int64_t row, std::int64_t column,
-                    const std::array<std::int64_t, 4>& window, Entry& sum) const {
-  const Level& here = squares_[level];
-  const std::int64_t row_begin = row * here.row_block, column_begin = column * here.column_block;
-  const std::int64_t row_last = std::min(row_begin + here.row_block, rows_) - 1;
-  const std::int64_t column_last = std::min(column_begin + here.column_block, columns_) - 1;
-  const std::int64_t r0 = std::max(window[0], row_begin), r1 = std::min(window[1], row_last);
-  const std::int64_t c0 = std::max(window[2], column_begin), c1 = std::min(window[3], column_last);
-  if (r0 > r1 || c0 > c1) return;
-  if (r0 == row_begin && r1 == row_last && c0 == column_begin && c1 == column_last)
-    return merge(sum, here.entries[static_cast<std::size_t>((slice * here.rows + row) * here.columns + column)]);
-  if (level == 0) {
-    for (std::int64_t r = r0; r <= r1; ++r) merge(sum, along_row(slice, offset, r, c0, c1));
-    return;
-  }
-  const Level& below = squares_[level - 1];
-  for (std::int64_t r = r0 / below.row_block; r <= r1 / below.row_block; ++r)
-    for (std::int64_t c = c0 / below.column_block; c <= c1 / below.column_block; ++c)
-      visit(level - 1, slice, offset, r, c, window, sum);
-}
-
 Entry Summary::range(const std::int64_t* first, const std::int64_t* last) const {
-  if (empty_) return {0, 0, bit(0)};  // as the interpreter reads it
-  if (rank_ == 1)
-    return along_row(0, 0, 0, std::clamp(first[0], std::int64_t{0}, columns_ - 1),
-                     std::clamp(last[0], std::int64_t{0}, columns_ - 1));
-  std::array<std::int64_t, 4> from{}, to{};  // outer, inner, row, column
-  const auto take = [&](std::size_t place, int axis, std::int64_t extent) {
-    from[place] = std::clamp(first[axis], std::int64_t{0}, extent - 1);
-    to[place] = std::clamp(last[axis], std::int64_t{0}, extent - 1);
-  };
-  for (int i = 0; i < leading_; ++i) take(static_cast<std::size_t>(i), i, leading_extent_[i]);
-  take(2, rank_ - 2, rows_);
-  take(3, rank_ - 1, columns_);
-  constexpr std::int64_t many = 256;  // slices: rather less exact than slow
-  if ((to[0] - from[0] + 1) * (to[1] - from[1] + 1) > many) return everything_;
-  Entry sum = nothing;
-  for (std::int64_t outer = from[0]; outer <= to[0]; ++outer)
-    for (std::int64_t inner = from[1]; inner <= to[1]; ++inner) {
-      const std::int64_t slice = outer * leading_extent_[1] + inner;
-      const std::int64_t offset = outer * leading_stride_[0] + inner * leading_stride_[1];
-      if (squares_.empty() || to[2] - from[2] < block / 2) {
-        for (std::int64_t row = from[2]; row <= to[2]; ++row) merge(sum, along_row(slice, offset, row, from[3], to[3]));
-      } else {
-        visit(squares_.size() - 1, slice, offset, 0, 0, {from[2], to[2], from[3], to[3]}, sum);
-      }
-    }
-  return sum;
+  std::int64_t from[4] = {}, to[4] = {};
+  for (int i = 0; i < rank_; ++i) from[4 - rank_ + i] = first[i], to[4 - rank_ + i] = last[i];
+  const auto read = [this](std::int64_t line, std::int64_t begin, std::int64_t end) { return scan(line, begin, end); };
+  return intervals::elements_between(layout_, entries_.empty() ? nullptr : entries_.data(), read, from, to);
+}
+
+intervals::SummaryView Summary::view() const {
+  if (entries_.empty()) return {};
+  return {layout_, entries_.data(), names()};
 }
 
 std::size_t Summary::bytes() const {
-  std::size_t sum = number_.capacity() * sizeof(Numbers);
-  for (const Numbers& number : number_)
-    sum += number.size() * 6 * sizeof(std::int64_t);  // an entry in its memory and its bucket, about
-  for (const auto* levels : {&along_, &squares_})
-    for (const Level& level : *levels) sum += level.entries.capacity() * sizeof(Entry);
-  return sum;
+  const std::size_t numbers = names_.first.capacity() + names_.keys.capacity() + names_.numbers.capacity();
+  return entries_.capacity() * sizeof(Entry) + numbers * sizeof(std::int64_t);
 }
 
 std::vector<Summary> summarise(const Graph& graph, std::span<const Table> tables) {

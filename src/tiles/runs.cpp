@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "mods/program.hpp"
+#include "tiles/decisions.hpp"
 
 namespace tessera::tiles {
 namespace {
 
-using mods::Truth;
 constexpr std::int64_t stretch = 64;  // cells that are evaluated together
 constexpr std::int64_t most_key_tiles = (std::int64_t{1} << 31) - 1;
 
@@ -87,6 +87,47 @@ class Derivation {
     return mods::evaluate_mask(mask_, point_, tables_);
   }
 
+  // What settle() looks at (shared/decisions.inl).
+  struct Cells {
+    Derivation& of;
+    bool seen_true = false, seen_false = false;
+    bool sample(std::int64_t q, std::int64_t k) {
+      if (!of.spend()) return true;
+      (of.at(q, k) ? seen_true : seen_false) = true;
+      return seen_true && seen_false;
+    }
+    bool line(std::int64_t q, std::int64_t k_begin, std::int64_t k_end) {
+      for (std::int64_t k = k_begin; k < k_end; k += stretch) {
+        const std::int64_t count = std::min(stretch, k_end - k);
+        if (!of.spend(static_cast<std::size_t>(count))) return true;
+        std::array<std::int64_t, stretch> keys;
+        std::array<float, stretch> attends;
+        for (std::int64_t i = 0; i < count; ++i) keys[static_cast<std::size_t>(i)] = k + i;
+        of.point_.q = q;
+        mods::evaluate_line(of.mask_, {.at = of.point_, .k = keys.data()}, count, of.tables_, attends.data());
+        for (std::int64_t i = 0; i < count; ++i)
+          (attends[static_cast<std::size_t>(i)] != 0 ? seen_true : seen_false) = true;
+        if (seen_true && seen_false) return true;
+      }
+      return false;
+    }
+  };
+  // What halve() asks of the query tile i, and where its pieces go.
+  struct Row {
+    Derivation& of;
+    std::int64_t i;
+    bool exhausted() const {
+      if (of.effort_ == 0) of.out_.exact_ = false;
+      return of.effort_ == 0;
+    }
+    Truth tile(std::int64_t j) { return of.decide(i, j); }
+    Truth bounds(std::int64_t j0, std::int64_t j1) {
+      of.spend();
+      return of.bounds_(of.box(i, i + 1, j0, j1));
+    }
+    void put(std::int64_t j0, std::int64_t j1, bool full) { of.pieces_.push_back(run(j0, j1, full)); }
+  };
+
   // One tile, by its bounds, then by samples, then by its cells.
   Truth decide(std::int64_t i, std::int64_t j) {
     const mods::Box tile = box(i, i + 1, j, j + 1);
@@ -95,57 +136,21 @@ class Derivation {
     return bounded == Truth::mixed ? settle(tile) : bounded;
   }
   Truth settle(const mods::Box& t) {
-    bool seen_true = false, seen_false = false;
-    // True: both values have been seen, or there is no effort left to see them.
-    const auto mixed_at = [&](std::int64_t q, std::int64_t k) {
-      if (!spend()) return true;
-      (at(q, k) ? seen_true : seen_false) = true;
-      return seen_true && seen_false;
-    };
-    const std::int64_t q_last = t.q_end - 1, k_last = t.k_end - 1;
-    if (mixed_at(t.q_begin, k_last) || mixed_at(q_last, t.k_begin) || mixed_at(t.q_begin, t.k_begin) ||
-        mixed_at(q_last, k_last) || mixed_at(t.q_begin, std::min(t.k_begin + 1, k_last)) ||
-        mixed_at(t.q_begin + (q_last - t.q_begin) / 2, t.k_begin + (k_last - t.k_begin) / 2))
-      return Truth::mixed;
-    // Rows in the order 0, n/2, n/4, 3n/4, ...: what differs is mostly found early.
-    const std::int64_t n = t.q_end - t.q_begin;
-    std::int64_t step = 1;
-    while (step * 2 < n) step *= 2;
-    const auto row = [&](std::int64_t q) {
-      for (std::int64_t k = t.k_begin; k < t.k_end; k += stretch) {
-        const std::int64_t count = std::min(stretch, t.k_end - k);
-        if (!spend(static_cast<std::size_t>(count))) return true;
-        std::array<std::int64_t, stretch> keys;
-        std::array<float, stretch> attends;
-        for (std::int64_t i = 0; i < count; ++i) keys[static_cast<std::size_t>(i)] = k + i;
-        point_.q = q;
-        mods::evaluate_line(mask_, {.at = point_, .k = keys.data()}, count, tables_, attends.data());
-        for (std::int64_t i = 0; i < count; ++i)
-          (attends[static_cast<std::size_t>(i)] != 0 ? seen_true : seen_false) = true;
-        if (seen_true && seen_false) return true;
-      }
-      return false;
-    };
-    for (std::int64_t q = 0; q < n; q += step)
-      if (row(t.q_begin + q)) return Truth::mixed;
-    for (; step > 1; step /= 2)
-      for (std::int64_t q = step / 2; q < n; q += step)
-        if (row(t.q_begin + q)) return Truth::mixed;
-    return seen_true ? Truth::always : Truth::never;
+    Cells cells{*this};
+    return tiles::settle(cells, t.q_begin, t.q_end, t.k_begin, t.k_end);
   }
 
   // Key tiles [j0, j1) for the query tiles [i0, i1): decided pieces go to pieces_, and what is not decided and no
   // longer than the query range to undecided_.
   void refine(std::int64_t i0, std::int64_t i1, std::int64_t j0, std::int64_t j1) {
-    const bool row = i1 - i0 == 1;
+    if (i1 - i0 == 1) {
+      Row row{*this, i0};
+      halve(row, j0, j1);
+      return;
+    }
     if (effort_ == 0) {
       out_.exact_ = false;
       pieces_.push_back(run(j0, j1, false));
-      return;
-    }
-    if (row && j1 - j0 == 1) {
-      const Truth t = decide(i0, j0);
-      if (t != Truth::never) pieces_.push_back(run(j0, j1, t == Truth::always));
       return;
     }
     spend();
@@ -153,7 +158,7 @@ class Derivation {
     if (t == Truth::never) return;
     if (t == Truth::always) {
       pieces_.push_back(run(j0, j1, true));
-    } else if (j1 - j0 > 1 && (row || j1 - j0 > i1 - i0)) {
+    } else if (j1 - j0 > 1 && j1 - j0 > i1 - i0) {
       const std::int64_t middle = j0 + (j1 - j0) / 2;
       refine(i0, i1, j0, middle);
       refine(i0, i1, middle, j1);

@@ -1,0 +1,13 @@
+# Texts that host and device share, as strings: src/*/shared/*.inl are compiled into the host's code by #include and
+# embedded here for what is emitted.
+set(embedded_texts "")
+foreach(text mods/shared/intervals mods/shared/summaries tiles/shared/decisions)
+  file(READ src/${text}.inl content)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/${text}.inl)
+  get_filename_component(name ${text} NAME)
+  string(APPEND embedded_texts
+         "std::string_view shared_${name}() {\n  return R\"shared_text(${content})shared_text\";\n}\n")
+endforeach()
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/embedded/shared_text.cpp @ONLY CONTENT
+     "// Made by cmake/EmbedShared.cmake.\n#include \"emit/shared_text.hpp\"\nnamespace tessera::emit {\n@embedded_texts@}\n")
+list(APPEND sources ${CMAKE_CURRENT_BINARY_DIR}/embedded/shared_text.cpp)
