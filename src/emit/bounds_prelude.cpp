@@ -8,6 +8,8 @@ namespace tessera::emit {
 namespace {
 
 constexpr std::string_view head = R"(namespace bounds_math {
+// What is called from several places and is long stays a function: else compilers write it out at each of them.
+#define LONG_FUNCTION __device__ __attribute__((noinline))
 using namespace mod_math;
 using int64 = long long;
 using uint64 = unsigned long long;
@@ -57,7 +59,7 @@ struct Elements {
   }
 };
 template <class Key, class T>
-static __device__ SummaryEntry loaded(const Elements<Key, T>& elements, const SummaryView& table, const IntegerRange& outer,
+static LONG_FUNCTION SummaryEntry loaded(const Elements<Key, T>& elements, const SummaryView& table, const IntegerRange& outer,
                                       const IntegerRange& inner, const IntegerRange& row, const IntegerRange& column) {
   const int64 first[4] = {outer.lo, inner.lo, row.lo, column.lo}, last[4] = {outer.hi, inner.hi, row.hi, column.hi};
   return elements_between(table.layout, table.entries, elements, first, last);

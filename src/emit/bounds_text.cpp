@@ -1,5 +1,5 @@
-// From a mask's graph to the text of its bounds. mods/bounds_build.cpp does the same with numbers: there the parameters,
-// the batch and the head are known, here they are variables of the text.
+// From a mask's graph to the text of its bounds. mods/bounds_build.cpp does the same with numbers: there the
+// parameters, the batch and the head are known, here they are variables of the text.
 #include "emit/bounds_text.hpp"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ struct Scalar {
   Wide reach = 0;  // of its absolute value
 };
 Scalar literal(std::int64_t value) {
-  const std::string digits = value == std::numeric_limits<std::int64_t>::min() ? "least_integer()"
-                                                                               : "int64(" + std::to_string(value) + "LL)";
+  const std::string digits =
+      value == std::numeric_limits<std::int64_t>::min() ? "least_integer()" : "int64(" + std::to_string(value) + "LL)";
   return {value, digits, value < 0 ? -Wide{value} : Wide{value}};
 }
 bool is_zero(const Scalar& s) { return s.literal == 0; }
@@ -57,7 +57,7 @@ struct Step {
   bool uniform = false;  // depends on neither q nor k
   Wide reach = anything;
   std::string variable, definition;
-  std::string entry;          // of a load: the variable of its summary's entry
+  std::string entry;                        // of a load: the variable of its summary's entry
   std::optional<Sum> divided{}, divisor{};  // of a quotient or remainder of a sum by what is uniform
 };
 
@@ -109,7 +109,9 @@ class Writer {
     if (step.op == Op::load) {
       step.entry = "e" + std::to_string(n);
       define(step.uniform, "SummaryEntry", step.entry, step.definition);
-      const char* as = step.type == Type::integer ? "integers_of(" : step.type == Type::real ? "reals_of(" : "truth_of(";
+      const char* as = step.type == Type::integer ? "integers_of("
+                       : step.type == Type::real  ? "reals_of("
+                                                  : "truth_of(";
       define(step.uniform, type_name(step.type), step.variable, as + step.entry + ")");
     } else {
       define(step.uniform, type_name(step.type), step.variable, step.definition);
@@ -214,8 +216,9 @@ class Writer {
       std::optional<Sum> next = combine(result, atom(term.step), opposite(term.factor));
       if (next) next = combine(*next, divided, term.factor);
       // n * (x // n) is no further from 0 than |x| + |n|.
-      if (next) next = combine(*next, quotient, opposite(times(term.factor, by.constant)),
-                               term.factor.reach * (of + by.constant.reach));
+      if (next)
+        next = combine(*next, quotient, opposite(times(term.factor, by.constant)),
+                       term.factor.reach * (of + by.constant.reach));
       if (!next) return {};
       if (!by.constant.literal) condition += (condition.empty() ? "" : " && ") + by.constant.text + " != 0";
       result = std::move(*next), changed = true;
@@ -302,7 +305,8 @@ class Writer {
     Step step;
     step.op = Op::load, step.type = type, step.uniform = uniform;
     const std::string number = std::to_string(slot);
-    step.definition = "loaded(" + name_ + "_elements_" + number + "(args, tables[" + number + "].names), tables[" + number + "]";
+    step.definition =
+        "loaded(" + name_ + "_elements_" + number + "(args, tables[" + number + "].names), tables[" + number + "]";
     for (std::size_t i = index.size(); i < 4; ++i) step.definition += ", point(0)";
     for (const std::string& range : index) step.definition += ", " + range;
     step.definition += ")";
@@ -407,13 +411,13 @@ class Writer {
 
 std::string Writer::real_operation(Op op, const std::vector<std::string>& arg) const {
   static constexpr std::pair<Op, const char*> functions[] = {
-      {Op::neg, "opposite"},        {Op::abs, "absolute"},     {Op::sign, "sign"},
-      {Op::sqrt, "square_root"},    {Op::log, "logarithm"},    {Op::rsqrt, "reciprocal_root"},
-      {Op::exp, "exponential"},     {Op::sigmoid, "sigmoid"},  {Op::exp2, "exponential_of_two"},
-      {Op::erf, "error_function"},  {Op::add, "sum"},          {Op::tanh, "hyperbolic_tangent"},
-      {Op::sub, "difference"},      {Op::mul, "product"},      {Op::div, "ratio"},
-      {Op::min, "smaller"},         {Op::max, "larger"},       {Op::pow, "power"},
-      {Op::to_real, "real"},        {Op::select, "chosen"},
+      {Op::neg, "opposite"},       {Op::abs, "absolute"},    {Op::sign, "sign"},
+      {Op::sqrt, "square_root"},   {Op::log, "logarithm"},   {Op::rsqrt, "reciprocal_root"},
+      {Op::exp, "exponential"},    {Op::sigmoid, "sigmoid"}, {Op::exp2, "exponential_of_two"},
+      {Op::erf, "error_function"}, {Op::add, "sum"},         {Op::tanh, "hyperbolic_tangent"},
+      {Op::sub, "difference"},     {Op::mul, "product"},     {Op::div, "ratio"},
+      {Op::min, "smaller"},        {Op::max, "larger"},      {Op::pow, "power"},
+      {Op::to_real, "real"},       {Op::select, "chosen"},
   };
   const auto* found = std::find_if(std::begin(functions), std::end(functions), [&](auto& f) { return f.first == op; });
   if (found == std::end(functions)) problem::fail(Code::internal, "an operation without bounds: ", mods::info(op).name);
@@ -560,7 +564,8 @@ std::string capture_text(const std::string& name, std::size_t slot, const Captur
     return step.empty() ? "0" : step;
   };
   std::string text = "static __device__ SummaryLayout " + name + "_layout_" + number + "(const " + arguments;
-  text += "& args) {\n  return layout_of(" + extent(0) + ", " + extent(1) + ", " + extent(2) + ", " + extent(3) + ");\n}\n";
+  text +=
+      "& args) {\n  return layout_of(" + extent(0) + ", " + extent(1) + ", " + extent(2) + ", " + extent(3) + ");\n}\n";
   const std::string elements = std::string("Elements<") + key + ", " + std::string(stored(dtype)) + ">";
   text += "static __device__ " + elements + " " + name + "_elements_" + number + "(const " + arguments;
   text += "& args, const SummaryNames& names) {\n  return {" + table + ", {" + stride(0) + ", " + stride(1) + ", ";
@@ -578,19 +583,21 @@ std::string bounds_text(std::string_view given, const Graph& mask, std::span<con
   const Writer sums(mask, name, dtypes, true);
   text += "struct " + name + " {\n  const " + arguments + "& args;\n  const SummaryView* tables;\n  int64 b, h;\n";
   text += "  bool sums = true;\n" + sums.fields();
-  text += "  __device__ " + name + "(int64 batch, int64 head, const " + arguments + "& given, const SummaryView* views)\n";
+  text +=
+      "  __device__ " + name + "(int64 batch, int64 head, const " + arguments + "& given, const SummaryView* views)\n";
   text += "      : args(given), tables(views), b(batch), h(head) {\n" + sums.prologue() + "  }\n";
   if (sums.assumes()) {
     const Writer plain(mask, name, dtypes, false);
-    text += "  __device__ Truth by_intervals(const Box& box) const {\n" + plain.body() + "  }\n";
+    text += "  LONG_FUNCTION Truth by_intervals(const Box& box) const {\n" + plain.body() + "  }\n";
   }
-  text += "  __device__ Truth decide(const Box& box) const {\n";
+  text += "  LONG_FUNCTION Truth decide(const Box& box) const {\n";
   if (sums.assumes()) text += "    if (!sums) return by_intervals(box);\n";
-  text += sums.body() + "  }\n  __device__ bool cell(int64 q, int64 k) const { return " + name;
+  text += sums.body() + "  }\n  LONG_FUNCTION bool cell(int64 q, int64 k) const { return " + name;
   text += "_cell(0, b, h, q, k, args); }\n};\nstatic __device__ TileRuns " + name;
   text += "_runs(const Grid& grid, int64 query_tile, int64 b, int64 h, const " + arguments;
   text += "& args, const SummaryView* tables, int64 effort, Run* out, int64 limit) {\n  const " + name;
-  return text + " mask(b, h, args, tables);\n  return runs_of_tile(mask, grid, query_tile, effort, out, limit);\n}\n}\n";
+  return text +
+         " mask(b, h, args, tables);\n  return runs_of_tile(mask, grid, query_tile, effort, out, limit);\n}\n}\n";
 }
 
 }  // namespace tessera::emit

@@ -11,8 +11,8 @@
 
 namespace tessera::emit {
 
-// What the bounds call, in namespace bounds_math: the texts of src/mods/shared and src/tiles/shared, which the host's own
-// bounds, summaries and runs are compiled from, and what stands around them. Once, after mod_prelude().
+// What the bounds call, in namespace bounds_math: the texts of src/mods/shared and src/tiles/shared, which the host's
+// own bounds, summaries and runs are compiled from, and what stands around them. Once, after mod_prelude().
 std::string bounds_prelude();
 
 // Text, in namespace bounds_math, of
@@ -22,9 +22,9 @@ std::string bounds_prelude();
 //   Elements<...> NAME_elements_I(args, names)  and what made_entry() calls to read it
 //   struct NAME { NAME(b, h, args, tables); Truth decide(const Box& box) const; bool cell(q, k) const; }
 //   TileRuns NAME_runs(const Grid& grid, query_tile, b, h, args, tables, effort, Run* out, limit)
-// `tables` are SummaryViews, one a captured tensor. NAME_runs is for one thread a query tile: called with a limit of 0 it
-// counts, called again with that limit it writes. `effort` bounds the boxes and pairs that are looked at, 2^63 - 1 is no
-// bound; without one the runs are exactly those of tiles::derive().
+// `tables` are SummaryViews, one a captured tensor. NAME_runs is for one thread a query tile: called with a limit of 0
+// it counts, called again with that limit it writes. `effort` bounds the boxes and pairs that are looked at, 2^63 - 1
+// is no bound; without one the runs are exactly those of tiles::derive().
 //
 // decide() is sound for every mask. It goes the way of mods::Bounds, by the same interval arithmetic in the same
 // rounding: integers are sums of positions and of what is no sum, built from the graph once for all; what depends on

@@ -24,7 +24,10 @@ bool is_identifier(std::string_view name) {
 }
 
 std::string type_name(Type type, Reals reals) {
-  return type == Type::boolean ? "bool" : type == Type::integer ? "long long" : reals == Reals::f32 ? "float" : "double";
+  return type == Type::boolean   ? "bool"
+         : type == Type::integer ? "long long"
+         : reals == Reals::f32   ? "float"
+                                 : "double";
 }
 
 // How an element of a table is stored, and how it is read from `place`.
@@ -333,7 +336,8 @@ std::string mod_function(std::string_view name, const Graph& graph, Type result,
 }
 
 std::string_view stored(DType dtype) {
-  const Element* found = std::find_if(std::begin(elements), std::end(elements), [&](auto& e) { return e.dtype == dtype; });
+  const Element* found =
+      std::find_if(std::begin(elements), std::end(elements), [&](auto& e) { return e.dtype == dtype; });
   return found == std::end(elements) ? "void" : found->stored;
 }
 

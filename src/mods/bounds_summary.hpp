@@ -15,8 +15,8 @@ using intervals::key_real;
 using intervals::real_key;
 
 // A pyramid over a table: min, max and a signature for each block of 64 elements along the last axis, and for blocks of
-// blocks (shared/summaries.inl). Made once in one pass over the table; the table must outlive it, for the ends of ranges
-// are read from there.
+// blocks (shared/summaries.inl). Made once in one pass over the table; the table must outlive it, for the ends of
+// ranges are read from there.
 class Summary {
  public:
   using Entry = intervals::SummaryEntry;

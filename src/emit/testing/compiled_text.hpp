@@ -15,7 +15,8 @@ namespace tessera::tests {
 // One text as a loaded library. Throws what the compiler says when it does not compile.
 class HostText {
  public:
-  explicit HostText(const std::string& text) {
+  // -O0: for large texts that run shortly.
+  explicit HostText(const std::string& text, const std::string& optimise = "-O1") {
     std::string pattern = (std::filesystem::temp_directory_path() / "tessera-text-XXXXXX").string();
     if (!mkdtemp(pattern.data())) throw std::runtime_error("no temporary directory: " + pattern);
     folder_ = pattern;
@@ -23,8 +24,8 @@ class HostText {
     const std::string source = (folder_ / "text.cpp").string(), library = (folder_ / "text.so").string(),
                       said = (folder_ / "said.txt").string();
     // -fno-builtin: the very functions of the math library that the test calls.
-    const std::string command = "c++ -std=c++17 -O1 -w -shared -fPIC -fno-builtin -ffp-contract=off -o '" + library +
-                                "' '" + source + "' > '" + said + "' 2>&1";
+    const std::string command = "c++ -std=c++17 " + optimise + " -w -shared -fPIC -fno-builtin -ffp-contract=off -o '" +
+                                library + "' '" + source + "' > '" + said + "' 2>&1";
     if (std::system(command.c_str()) != 0) {
       std::ostringstream output;
       output << std::ifstream(said).rdbuf();

@@ -93,8 +93,12 @@ SHARED Truth chosen(Truth by, Truth a, Truth b) {
 
 // ------------------------------------------------------------------------------------------------------------ integers
 SHARED IntegerRange point(int64 value) { return {value, value}; }
-SHARED IntegerRange hull(const IntegerRange& a, const IntegerRange& b) { return {lower(a.lo, b.lo), higher(a.hi, b.hi)}; }
-SHARED IntegerRange meet(const IntegerRange& a, const IntegerRange& b) { return {higher(a.lo, b.lo), lower(a.hi, b.hi)}; }
+SHARED IntegerRange hull(const IntegerRange& a, const IntegerRange& b) {
+  return {lower(a.lo, b.lo), higher(a.hi, b.hi)};
+}
+SHARED IntegerRange meet(const IntegerRange& a, const IntegerRange& b) {
+  return {higher(a.lo, b.lo), lower(a.hi, b.hi)};
+}
 // a + factor * b, where nothing can overflow.
 SHARED IntegerRange with_term(const IntegerRange& a, int64 factor, const IntegerRange& b) {
   if (factor >= 0) return {a.lo + factor * b.lo, a.hi + factor * b.hi};
@@ -105,7 +109,9 @@ SHARED IntegerRange difference(const IntegerRange& a, const IntegerRange& b) {
   return {sub(a.lo, b.hi), sub(a.hi, b.lo)};
 }
 SHARED IntegerRange opposite(const IntegerRange& a) { return {sub(0, a.hi), sub(0, a.lo)}; }
-SHARED IntegerRange smaller(const IntegerRange& a, const IntegerRange& b) { return {lower(a.lo, b.lo), lower(a.hi, b.hi)}; }
+SHARED IntegerRange smaller(const IntegerRange& a, const IntegerRange& b) {
+  return {lower(a.lo, b.lo), lower(a.hi, b.hi)};
+}
 SHARED IntegerRange larger(const IntegerRange& a, const IntegerRange& b) {
   return {higher(a.lo, b.lo), higher(a.hi, b.hi)};
 }
@@ -228,9 +234,7 @@ SHARED RealRange sum(const RealRange& a, const RealRange& b) {
   if ((a.lo == -infinite() && b.hi == infinite()) || (a.hi == infinite() && b.lo == -infinite())) return unknown();
   return checked(plus(a.lo, b.lo), plus(a.hi, b.hi));
 }
-SHARED RealRange difference(const RealRange& a, const RealRange& b) {
-  return b.nan ? unknown() : sum(a, opposite(b));
-}
+SHARED RealRange difference(const RealRange& a, const RealRange& b) { return b.nan ? unknown() : sum(a, opposite(b)); }
 SHARED RealRange product(const RealRange& a, const RealRange& b) {
   if (a.nan || b.nan) return unknown();
   if ((has_zero(a) && is_infinite(b)) || (has_zero(b) && is_infinite(a))) return unknown();
@@ -284,8 +288,8 @@ SHARED Truth equal_by(Truth otherwise, uint64 a, uint64 b) {
   return otherwise == Truth::mixed && (a & b) == 0 ? Truth::never : otherwise;
 }
 
-// ------------------------------------------------------------------------------------------------- captured tensors' keys
-// Elements as keys in the order of their values, so that one summary serves every type: integers and booleans are
+// ------------------------------------------------------------------------------------------------- captured tensors'
+// keys Elements as keys in the order of their values, so that one summary serves every type: integers and booleans are
 // themselves, reals are the order of their doubles (-0 is 0). A NaN's key is beyond those of the infinities.
 SHARED int64 real_key(double value) {
   if (is_nan(value)) return most_integer();

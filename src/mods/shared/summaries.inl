@@ -1,14 +1,14 @@
-// The pyramid over a captured tensor, as plain arrays, and the questions that are asked of it: one text for the host and
-// for devices, after intervals.inl.
-// A table is [outer][inner][row][column]; leading axes that it lacks have one element. Level 0 has an entry for each 64
-// elements of a row; a block of the next level is 8 blocks of this one. Tables of 64 rows and more have a second pyramid
-// of squares, 64 x 64 elements at its level 0, made from level 0 of the first. All entries stand in one array,
-// [level][outer][inner][row of blocks][column of blocks], the levels of the first pyramid, then those of the second.
+// The pyramid over a captured tensor, as plain arrays, and the questions that are asked of it: one text for the host
+// and for devices, after intervals.inl. A table is [outer][inner][row][column]; leading axes that it lacks have one
+// element. Level 0 has an entry for each 64 elements of a row; a block of the next level is 8 blocks of this one.
+// Tables of 64 rows and more have a second pyramid of squares, 64 x 64 elements at its level 0, made from level 0 of
+// the first. All entries stand in one array, [level][outer][inner][row of blocks][column of blocks], the levels of the
+// first pyramid, then those of the second.
 
 constexpr int summary_block = 64, summary_fan = 8, summary_levels = 20;
 
 struct SummaryLayout {
-  int64 outer, inner, rows, columns;                                  // elements; all 1 or more
+  int64 outer, inner, rows, columns;                                // elements; all 1 or more
   int64 along_entry[summary_levels], square_entry[summary_levels];  // of each level: its first entry
   int along_levels, square_levels;
   int64 entries;  // of all levels; after them one more, of all elements
@@ -118,7 +118,8 @@ SHARED SummaryEntry made_entry(const SummaryLayout& layout, const SummaryEntry* 
   const int64 rows_below = squares && level > 0 ? blocks_at(layout.rows, level - 1) : layout.rows;
   const int64 across_below = lowest_square ? across : blocks_at(layout.columns, level - 1);
   const int64 down = lowest_square ? summary_block : squares ? summary_fan : 1, side = lowest_square ? 1 : summary_fan;
-  const SummaryEntry* below = entries + (lowest_square ? 0 : first_entry(layout, pass - 1)) + slice * rows_below * across_below;
+  const SummaryEntry* below =
+      entries + (lowest_square ? 0 : first_entry(layout, pass - 1)) + slice * rows_below * across_below;
   for (int64 r = row * down; r < lower((row + 1) * down, rows_below); ++r)
     for (int64 c = column * side; c < lower((column + 1) * side, across_below); ++c)
       merge(sum, below[r * across_below + c]);
@@ -151,9 +152,9 @@ SHARED SummaryEntry along_line(const SummaryLayout& layout, const SummaryEntry* 
   return sum;
 }
 
-// Rows [r0, r1] and columns [c0, c1] of a slice, from the squares: those that lie inside whole, as large as they can be,
-// the rest line by line. Blocks are visited without a stack: after one that is done, the next on its level, or on the
-// level above after the last of its parent.
+// Rows [r0, r1] and columns [c0, c1] of a slice, from the squares: those that lie inside whole, as large as they can
+// be, the rest line by line. Blocks are visited without a stack: after one that is done, the next on its level, or on
+// the level above after the last of its parent.
 template <class Scan>
 SHARED SummaryEntry in_squares(const SummaryLayout& layout, const SummaryEntry* entries, const Scan& scan, int64 slice,
                                int64 r0, int64 r1, int64 c0, int64 c1) {

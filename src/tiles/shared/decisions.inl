@@ -2,9 +2,9 @@
 // emit/bounds_text.cpp), after mods/shared/intervals.inl. No header is needed here, and none may be.
 
 // Decides a box of queries [q_begin, q_end) and keys [k_begin, k_end) by its cells: first six samples, then all.
-// cells.sample(q, k) and cells.line(q, k_begin, k_end) look at one and at many, and answer true when there is no need to
-// look further: both values have been seen, or there is no effort left to see them. Then cells.seen_true tells what the
-// cells are.
+// cells.sample(q, k) and cells.line(q, k_begin, k_end) look at one and at many, and answer true when there is no need
+// to look further: both values have been seen, or there is no effort left to see them. Then cells.seen_true tells what
+// the cells are.
 template <class Cells>
 SHARED Truth settle(Cells& cells, int64 q_begin, int64 q_end, int64 k_begin, int64 k_end) {
   const int64 q_last = q_end - 1, k_last = k_end - 1;
