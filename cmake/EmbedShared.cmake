@@ -2,8 +2,9 @@
 # embedded here for what is emitted.
 set(embedded_texts "")
 foreach(text mods/shared/intervals mods/shared/summaries tiles/shared/decisions)
-  file(READ src/${text}.inl content)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS src/${text}.inl)
+  set(path ${CMAKE_CURRENT_SOURCE_DIR}/src/${text}.inl)
+  file(READ ${path} content)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
   get_filename_component(name ${text} NAME)
   string(APPEND embedded_texts
          "std::string_view shared_${name}() {\n  return R\"shared_text(${content})shared_text\";\n}\n")
