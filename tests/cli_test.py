@@ -274,6 +274,9 @@ class Mods(Tool):
         whole, cells = (self.json("explain", "--sq", 96, "--mask", "documents(ids)", "--bind", f"ids=documents:96,{n}")["pairs"]
                         for n in (1, 96))
         self.assertEqual((whole, cells), (96 * 96, 96))
+        ids, offsets = (self.json("explain", "--sq", 960, "--mask", f"causal & {mask}(d)", "--bind", f"d={kind}:960,7")
+                        for mask, kind in (("documents", "documents"), ("documents_from_offsets", "offsets")))
+        self.assertEqual(ids["pairs"], offsets["pairs"])
 
     def test_sinks(self):
         rows = self.json("bench", "forward", *QUICK, "--sq", 96, "--hq", 2, "--sinks", "random:2")
@@ -287,6 +290,7 @@ class Mods(Tool):
                  ("ids=random:1,1,1,1,1", "5 axes"), ("ids=random:99999999999999999999", "99999999999999999999"),
                  ("ids=random:9999999999,9999999999", "free"), ("ids=documents:5", "documents:TOKENS,COUNT"),
                  ("ids=documents:5,6", "6 documents"), ("ids=documents:5,2,1", "3 numbers"), ("ids=lengths:5", "lengths:B,MAX"),
+                 ("ids=offsets:5", "offsets:TOKENS,COUNT"), ("ids=offsets:5,6", "6 documents"),
                  ("ids=none.npy", "none.npy"), ("ids=none.safetensors", "none.safetensors"), ("q=random:3", "'q'"),
                  ("3=random:3", "'3'"), ("ids=random:96", "integers"), ("id=documents:96,3", "'ids'")]
         for text, says in cases:

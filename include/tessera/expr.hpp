@@ -27,6 +27,7 @@ enum class Op : std::uint8_t {
   logical_and, logical_or, logical_not, select,
   exp, exp2, log, tanh, sigmoid, sqrt, rsqrt, erf, pow, to_real,
   load,                             // an element of a captured tensor; slot: its place in the list of captures, one integer argument an axis
+  upper_bound,                      // of a captured tensor of integers, how many lie before where a number would go: as load, but the last argument is the number
 };
 // clang-format on
 

@@ -47,6 +47,10 @@ Mask prefix_lm(std::string_view length);    // int [b]: k <= q, or k < length[b]
 Mask key_lengths(std::string_view length);  // int [b]: k < length[b]
 // int [token], or of rank 2 [b][token]: the same id at q and at k.
 Mask documents(std::string_view ids, int rank = 1);
+// int [document], or of rank 2 [b][document], ascending: the first token of each document, as prefix sums say it, with
+// or without the 0 and the total at their ends. The same document at q and at k. Tokens before the first offset are one
+// document, those at the last one and past it another.
+Mask documents_from_offsets(std::string_view offsets, int rank = 1);
 Mask chunked(std::int64_t size);  // the same chunk: q // size == k // size
 Mask sinks(std::int64_t count);   // the first keys: k < count
 Mask dilated(std::int64_t step);  // every step-th distance: (q - k) % step == 0

@@ -21,7 +21,7 @@ struct Packed {
 };
 
 // Tensors for the names that masks and score changes read, at most as many as Bindings::most. They are read where they
-// are at the time of the call; an index outside of one is clamped.
+// are at the time of the call; an index outside of one is clamped, unless it is known to be wrong (docs/contracts.md).
 struct Binding {
   std::string_view name;
   Tensor tensor;

@@ -115,6 +115,10 @@ class Captured : public detail::Operators {
 // the same kind. Throws Error(invalid_mod) for a name that cannot be one (1 to 23 letters, digits and _), or that is
 // another tensor in the same trace.
 Captured capture(std::string_view name, DType dtype, int rank);
+// How many of the ascending integers along the last axis of a captured tensor are at most x: upper_bound(offsets, q),
+// of rank 2 upper_bound(offsets[b], q). By binary search; what it gives where they do not ascend is defined in
+// docs/mods.md. Throws Error(invalid_mod) for a tensor that is not one index short or holds no integers.
+Expr upper_bound(const Captured& captured, const Expr& x);
 
 namespace detail {
 // The trace that a thread is in, innermost first. What begins here ends with the scope, whatever is thrown.
@@ -135,6 +139,7 @@ class Tracing {
   static Captured capture(std::string_view name, DType dtype, int rank);
   static Captured index(Captured captured, const Expr& index);
   static Expr load(const Captured& captured);
+  static Expr search(const Captured& captured, const Expr& x);
   static void print(std::ostream& out, const Expr& x);
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <random>
 
 #include "cli/commands.hpp"
@@ -73,20 +74,41 @@ BoundTensor random_reals(const Text& text, std::string_view list) {
   return made;
 }
 
-BoundTensor document_ids(const Text& text, std::string_view list) {
-  constexpr const char* form = "documents:TOKENS,COUNT";
+// TOKENS and COUNT of documents:TOKENS,COUNT and offsets:TOKENS,COUNT.
+std::array<std::int64_t, 2> tokens_and_count(const Text& text, std::string_view list, const char* form) {
   const std::vector<std::int64_t> given = numbers(text, list, form);
   if (given.size() != 2) refuse(text, fmt::format("it has {} numbers; write {}", given.size(), form));
-  const auto [tokens, count] = std::array{given[0], given[1]};
-  if (count > tokens) refuse(text, fmt::format("{} documents do not fit into {} tokens", count, tokens));
+  if (given[1] > given[0]) refuse(text, fmt::format("{} documents do not fit into {} tokens", given[1], given[0]));
+  return {given[0], given[1]};
+}
+// Calls begins(i) for each token but the first that a document begins with. Any choice of these count - 1 places is as
+// likely as any other.
+template <class Begins>
+void choose_documents(std::string_view name, std::int64_t tokens, std::int64_t count, Begins begins) {
+  std::mt19937_64 random(seed_of(name));
+  std::int64_t left = count - 1;
+  for (std::int64_t i = 1; i < tokens; ++i)
+    if (random() % static_cast<std::uint64_t>(tokens - i) < static_cast<std::uint64_t>(left)) begins(i), --left;
+}
+
+BoundTensor document_ids(const Text& text, std::string_view list) {
+  const auto [tokens, count] = tokens_and_count(text, list, "documents:TOKENS,COUNT");
   BoundTensor made = allocated(DType::i64, {tokens}, text);
-  std::mt19937_64 random(seed_of(text.name));
-  // Any choice of the count - 1 places where a document begins is as likely as any other.
-  std::int64_t id = 0;
-  for (std::int64_t i = 0; i < tokens; ++i) {
-    if (i > 0 && random() % static_cast<std::uint64_t>(tokens - i) < static_cast<std::uint64_t>(count - 1 - id)) ++id;
-    made.tensor.as<std::int64_t>()[i] = id;
-  }
+  auto* ids = made.tensor.as<std::int64_t>();
+  std::fill(ids, ids + tokens, 0);
+  choose_documents(text.name, tokens, count, [&](std::int64_t i) { ids[i] = 1; });
+  std::partial_sum(ids, ids + tokens, ids);
+  return made;
+}
+
+// Where the documents begin, and the end of the last one.
+BoundTensor document_offsets(const Text& text, std::string_view list) {
+  const auto [tokens, count] = tokens_and_count(text, list, "offsets:TOKENS,COUNT");
+  BoundTensor made = allocated(DType::i64, {count + 1}, text);
+  auto* next = made.tensor.as<std::int64_t>();
+  *next++ = 0;
+  choose_documents(text.name, tokens, count, [&](std::int64_t i) { *next++ = i; });
+  *next = tokens;
   return made;
 }
 
@@ -129,10 +151,11 @@ BoundTensor bound_tensor(const std::string& all) {
                             text.what.substr(colon + in_file.size()));
   else if (text.what.starts_with("random:")) made = random_reals(text, after("random:"));
   else if (text.what.starts_with("documents:")) made = document_ids(text, after("documents:"));
+  else if (text.what.starts_with("offsets:")) made = document_offsets(text, after("offsets:"));
   else if (text.what.starts_with("lengths:")) made = random_lengths(text, after("lengths:"));
   else
     refuse(text, fmt::format("'{}' is neither FILE.npy, FILE.safetensors or FILE.safetensors:TENSOR nor random:8,1024, "
-                             "documents:TOKENS,COUNT or lengths:B,MAX",
+                             "documents:TOKENS,COUNT, offsets:TOKENS,COUNT or lengths:B,MAX",
                              text.what));
   made.name = text.name, made.what = text.what;
   return made;

@@ -17,8 +17,9 @@ struct BoundTensor {
 
 // Each text: NAME=WHAT. WHAT is FILE.npy, FILE.safetensors (the tensor of that name), FILE.safetensors:TENSOR, or
 // made-up data, the same in every run: random:8,1024 (normal reals of that shape), documents:TOKENS,COUNT (sorted ids
-// of COUNT documents of random lengths), lengths:B,MAX (B numbers from 1 to MAX).
-// Throws Misuse for a text that says nothing of this, Error for a file that cannot be read and a name that is none.
+// of COUNT documents of random lengths), offsets:TOKENS,COUNT (where each begins, and TOKENS), lengths:B,MAX (B numbers
+// from 1 to MAX). Throws Misuse for a text that says nothing of this, Error for a file that cannot be read and a name
+// that is none.
 std::shared_ptr<const std::vector<BoundTensor>> bound_tensors(const std::vector<std::string>& texts);
 
 }  // namespace tessera::cli

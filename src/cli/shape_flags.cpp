@@ -61,7 +61,7 @@ void add_shape_flags(CLI::App& command, ShapeFlags& flags, Values values) {
       .add_option("--bind", flags.bind,
                   "what a name in --mask and --score stands for, once for each: a file (FILE.npy, FILE.safetensors, "
                   "FILE.safetensors:TENSOR), random:8,1024 (f32 of that shape), documents:TOKENS,COUNT (sorted ids), "
-                  "lengths:B,MAX")
+                  "offsets:TOKENS,COUNT (where documents begin), lengths:B,MAX")
       ->type_name("NAME=WHAT")
       ->allow_extra_args(false)
       ->group("Shape");

@@ -44,10 +44,13 @@ struct Elements {
   const T* at;
   int64 stride[4], inner, rows;  // of outer, inner, row, column
   SummaryNames names;
+  __device__ const T* line_at(int64 line) const {
+    const int64 row = line % rows, slice = line / rows;
+    return at + slice / inner * stride[0] + slice % inner * stride[1] + row * stride[2];
+  }
   // Of elements of a line; equal neighbours are looked at once.
   __device__ SummaryEntry operator()(int64 line, int64 begin, int64 end) const {
-    const int64 row = line % rows, slice = line / rows;
-    const T* from = at + slice / inner * stride[0] + slice % inner * stride[1] + row * stride[2];
+    const T* from = line_at(line);
     SummaryEntry sum = no_elements();
     int64 last = 0;
     for (int64 i = begin; i < end; ++i) {
@@ -63,6 +66,22 @@ static LONG_FUNCTION SummaryEntry loaded(const Elements<Key, T>& elements, const
                                       const IntegerRange& inner, const IntegerRange& row, const IntegerRange& column) {
   const int64 first[4] = {outer.lo, inner.lo, row.lo, column.lo}, last[4] = {outer.hi, inner.hi, row.hi, column.hi};
   return elements_between(table.layout, table.entries, elements, first, last);
+}
+template <class Key, class T>
+struct Searches {
+  const Elements<Key, T>& elements;
+  int64 columns;
+  __device__ int64 operator()(int64 line, int64 x) const {
+    return upper_bound(elements.line_at(line), columns, elements.stride[3], x);
+  }
+};
+template <class Key, class T>
+static LONG_FUNCTION IntegerRange searched(const Elements<Key, T>& elements, const SummaryView& table, const IntegerRange& outer,
+                                        const IntegerRange& inner, const IntegerRange& row, const IntegerRange& number) {
+  if (!table.entries) return point(0);  // without elements
+  const int64 first[4] = {outer.lo, inner.lo, row.lo, number.lo}, last[4] = {outer.hi, inner.hi, row.hi, number.hi};
+  const Searches<Key, T> search = {elements, table.layout.columns};
+  return searches_between(table.layout, search, first, last);
 }
 static __device__ bool within(int64 x, int64 far) { return -far <= x && x <= far; }
 

@@ -294,6 +294,14 @@ class SumWriter {
         break;
       case Op::load:
         return atom(load(Type::integer, slot, text, step.uniform));
+      case Op::upper_bound: {
+        step.definition = "searched(" + of_table(slot, text), step.reach = anything;
+        if (!with_sums_) break;
+        assume("within(tables[" + std::to_string(slot) + "].layout.columns, " + literal(std::int64_t{assumed}).text +
+               ")");
+        step.reach = assumed;
+        break;
+      }
       default:
         problem::fail(Code::internal, "an operation without bounds: ", mods::info(op).name);
     }
@@ -303,15 +311,19 @@ class SumWriter {
     return atom(add(std::move(step)));
   }
 
+  // Arguments of loaded() and searched(): the table, and a range for each of four axes.
+  std::string of_table(std::uint8_t slot, const std::vector<std::string>& range_of) const {
+    const std::string number = std::to_string(slot);
+    std::string text = name_ + "_elements_" + number + "(args, tables[" + number + "].names), tables[" + number + "]";
+    for (std::size_t i = range_of.size(); i < 4; ++i) text += ", point(0)";
+    for (const std::string& range : range_of) text += ", " + range;
+    return text + ")";
+  }
   std::uint32_t load(Type type, std::uint8_t slot, const std::vector<std::string>& index, bool uniform) {
     Step step;
     step.op = Op::load, step.type = type, step.uniform = uniform;
     const std::string number = std::to_string(slot);
-    step.definition =
-        "loaded(" + name_ + "_elements_" + number + "(args, tables[" + number + "].names), tables[" + number + "]";
-    for (std::size_t i = index.size(); i < 4; ++i) step.definition += ", point(0)";
-    for (const std::string& range : index) step.definition += ", " + range;
-    step.definition += ")";
+    step.definition = "loaded(" + of_table(slot, index);
     switch (dtypes_[slot]) {
       case DType::i32:
         step.reach = Wide{1} << 31;

@@ -232,7 +232,8 @@ void expect_same_summaries(const Compiled::Mask& mask, const Trial& trial, const
 // Tensors of the names that the random masks and the shapes below use.
 struct Tensors {
   std::vector<std::int32_t> ids, names, lengths{0, 300, 171}, parents;
-  std::vector<std::int64_t> wide{40, 8, 0};
+  std::vector<std::int64_t> wide{40, 8, 0}, offsets{0, 11, 11, 60, 131, 170, 260},
+      rows{0, 90, 171, 300, 0, 0, 120, 299, 40, 80, 160, 250};
   std::vector<float> bias;
   std::vector<std::uint8_t> layout, seen;
   std::vector<Bound> all;
@@ -250,6 +251,9 @@ struct Tensors {
            {"names2", table(names, 3, 300)},
            {"len", table(lengths)},
            {"wide", table(wide)},
+           {"cu", table(offsets)},
+           {"rows", table(rows, 3, 4)},
+           {"lines", {names.data(), i32, {8, 8}, {8, 1}}},
            {"parents", table(parents)},
            {"bias", table(bias)},
            {"layout", {layout.data(), b8, {19, 13}, {13, 1}}},
@@ -271,6 +275,8 @@ TEST(BoundsText, KnownShapesAndTheirPairsHaveTheRunsOfTheHost) {
                                            "window(40, 3)",
                                            "documents(ids)",
                                            "documents(names2, 2)",
+                                           "documents_from_offsets(cu)",
+                                           "documents_from_offsets(rows, 2)",
                                            "key_lengths(len)",
                                            "prefix_lm(len)",
                                            "chunked(50)",

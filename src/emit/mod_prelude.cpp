@@ -53,6 +53,17 @@ static __device__ inline long long sign(long long a) { return (a > 0) - (a < 0);
 static __device__ inline long long clamp(long long index, long long last) {
   return index < 0 ? 0 : index > last ? last : index;
 }
+// Binary search, by the very steps of the host, so that numbers that do not ascend give the same answer.
+template <class T>
+static __device__ inline long long upper_bound(const T* at, long long count, long long stride, long long x) {
+  long long first = 0, last = count;
+  while (first < last) {
+    const long long middle = first + (last - first) / 2;
+    if (at[middle * stride] <= x) first = middle + 1;
+    else last = middle;
+  }
+  return first;
+}
 
 // Reals. min and max of a NaN and a number are the number.
 static __device__ inline float min(float a, float b) { return a != a || b < a ? b : a; }

@@ -105,7 +105,7 @@ class Writer {
         values_.push_back(leaf(node));
         continue;
       }
-      Value value = node.op == Op::load ? load(node) : operation(node);
+      Value value = mods::reads_capture(node.op) ? read(node) : operation(node);
       const std::string variable = "n" + std::to_string(i);
       text += "  const " + type_name(node.type, reals_) + " " + variable + " = " + value.text + ";\n";
       values_.push_back({variable, value.reach});
@@ -144,14 +144,22 @@ class Writer {
     return {integer_literal(node.value), node.value < 0 ? 0 - bits : bits};
   }
 
-  Value load(const Node& node) const {
+  Value read(const Node& node) const {
     const Element& element = element_of(graph_.captures[node.slot], dtypes_[node.slot]);
     const std::string table = "args.t" + std::to_string(node.slot);
+    const bool searches = node.op == Op::upper_bound;
+    const std::size_t last = node.arg_count - std::size_t{1};
     std::string place;
-    for (std::size_t i = 0; i < node.arg_count; ++i) {
+    for (std::size_t i = 0; i < node.arg_count - (searches ? std::size_t{1} : 0); ++i) {
       const std::string axis = "[" + std::to_string(i) + "]";
       place += (i ? " + " : "") + ("mod_math::clamp(" + values_[node.arg[i]].text + ", ") + table + "_last" + axis +
                ") * " + table + "_stride" + axis;
+    }
+    if (searches) {
+      const std::string axis = "[" + std::to_string(last) + "]";
+      return {table + " ? mod_math::upper_bound(" + table + (place.empty() ? "" : " + (" + place + ")") + ", " + table +
+                  "_last" + axis + " + 1, " + table + "_stride" + axis + ", " + values_[node.arg[last]].text + ") : 0",
+              anything};
     }
     // Without elements: all zeros.
     std::string text = table + " ? " + std::string(element.before) + table + "[" + place + "]";

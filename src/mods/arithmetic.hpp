@@ -46,6 +46,26 @@ inline std::int64_t floor_mod(std::int64_t a, std::int64_t b) {
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
+// How many of the `count` integers at(0), at(1), ... lie before the place of x: where they ascend, how many are at most
+// x. These steps are the definition, of every evaluator and for integers in any order: with other ones, integers that
+// do not ascend would give other answers.
+//
+// It never falls as x grows, whatever the integers are. Take x < y and follow both searches. They begin with the same
+// (first, last) and part, if ever, at one middle, because at(middle) <= y but not at(middle) <= x: the other way round,
+// at(middle) <= x < y, cannot be. From there x stays within [first, middle], so its answer is at most middle, and y
+// within [middle + 1, last], so its answer is more. If they never part, the answers are equal. So where x lies in
+// [a, b], the answer lies between those of a and of b: the bounds of a box (bounds.cpp) need no order either.
+template <class At>
+constexpr std::int64_t upper_bound(std::int64_t count, std::int64_t x, At at) {
+  std::int64_t first = 0, last = count;
+  while (first < last) {
+    const std::int64_t middle = first + (last - first) / 2;
+    if (at(middle) <= x) first = middle + 1;
+    else last = middle;
+  }
+  return first;
+}
+
 // `type` is that of the arguments (for select: of the last two). Comparisons and logic answer in i.
 inline Value compute(Op op, Type type, const Value& a, const Value& b, const Value& c) {
   const auto integer = [](std::int64_t i) { return Value{i, 0}; };
@@ -117,6 +137,7 @@ inline Value compute(Op op, Type type, const Value& a, const Value& b, const Val
     case Op::to_real:
       return real(static_cast<double>(a.i));
     case Op::load:
+    case Op::upper_bound:
     case Op::constant:
     case Op::param:
     case Op::batch:

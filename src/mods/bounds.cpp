@@ -64,25 +64,6 @@ RealRange of_two(Op op, const RealRange& a, const RealRange& b) {
   }
 }
 
-// a op b, from their ends.
-template <class Range>
-Truth compared(Op op, const Range& a, const Range& b) {
-  switch (op) {
-    case Op::lt:
-      return intervals::less(a, b);
-    case Op::le:
-      return intervals::less_or_equal(a, b);
-    case Op::gt:
-      return intervals::less(b, a);
-    case Op::ge:
-      return intervals::less_or_equal(b, a);
-    case Op::eq:
-      return intervals::equal(a, b);
-    default:
-      return intervals::negated(intervals::equal(a, b));
-  }
-}
-
 }  // namespace
 
 IntegerRange Bounds::range(std::uint32_t sum) {
@@ -112,6 +93,16 @@ Summary::Entry Bounds::load(const Step& step) {
   return summaries_[step.slot].range(first, last);
 }
 
+IntegerRange Bounds::search(const Step& step) {
+  std::int64_t first[Capture::max_rank], last[Capture::max_rank];
+  for (std::size_t a = 0; a < step.arg_count; ++a) {
+    const IntegerRange r = range(step.arg[a]);
+    first[a] = r.lo, last[a] = r.hi;
+  }
+  if (step.slot >= summaries_.size()) return {0, 0};  // not bound: as the interpreter searches it
+  return summaries_[step.slot].upper_bound(first, last);
+}
+
 // Of an integer that is a load or a constant; all ones where nothing is known.
 std::uint64_t Bounds::signature(std::uint32_t sum) {
   const Flat& flat = sums_[sum];
@@ -128,12 +119,6 @@ IntegerRange Bounds::integer_of(const Step& step) {
       return {box_.q_begin, box_.q_end - 1};
     case Op::key:
       return {box_.k_begin, box_.k_end - 1};
-    case Op::add:
-      return intervals::sum(arg(0), arg(1));
-    case Op::sub:
-      return intervals::difference(arg(0), arg(1));
-    case Op::neg:
-      return intervals::opposite(arg(0));
     case Op::mul: {
       const Flat &x = sums_[step.arg[0]], &y = sums_[step.arg[1]];
       const bool square =
@@ -141,25 +126,15 @@ IntegerRange Bounds::integer_of(const Step& step) {
           std::equal(terms_.begin() + x.first, terms_.begin() + x.first + x.count, terms_.begin() + y.first);
       return square ? intervals::square(arg(0)) : intervals::product(arg(0), arg(1));
     }
-    case Op::floor_div:
-      return intervals::quotient(arg(0), arg(1));
-    case Op::mod:
-      return intervals::remainder(arg(0), arg(1));
-    case Op::min:
-      return intervals::smaller(arg(0), arg(1));
-    case Op::max:
-      return intervals::larger(arg(0), arg(1));
-    case Op::abs:
-      return intervals::absolute(arg(0));
-    case Op::sign:
-      return intervals::sign(arg(0));
     case Op::select: {
       const Truth by = truth(step.arg[0]);
       if (by != Truth::mixed) return arg(by == Truth::always ? 1 : 2);
       return intervals::hull(arg(1), arg(2));
     }
+    case Op::upper_bound:
+      return search(step);
     default:
-      return {least, most};
+      return intervals::of_integers(step.op, arg(0), arg(step.arg_count > 1 ? 1 : 0));
   }
 }
 
@@ -187,13 +162,13 @@ Truth Bounds::compared(const Step& step) {
   Truth t = Truth::mixed;
   if (step.operands == Type::real) {
     const RealRange &a = real(step.arg[0]), &b = real(step.arg[1]);
-    t = mods::compared(step.op, a, b);
+    t = intervals::compared(step.op, a, b);
     if (t != Truth::mixed || a.nan || b.nan) return t;
     const bool loads = steps_[step.arg[0]].op == Op::load && steps_[step.arg[1]].op == Op::load;
     if (!loads || (signatures_[step.arg[0]] & signatures_[step.arg[1]]) != 0) return t;
   } else {
-    t = step.difference != absent ? mods::compared(step.op, range(step.difference), IntegerRange{0, 0})
-                                  : mods::compared(step.op, range(step.arg[0]), range(step.arg[1]));
+    t = step.difference != absent ? intervals::compared(step.op, range(step.difference), IntegerRange{0, 0})
+                                  : intervals::compared(step.op, range(step.arg[0]), range(step.arg[1]));
     if (t != Truth::mixed || step.arg_count == 0) return t;
     if ((signature(step.arg[0]) & signature(step.arg[1])) != 0) return t;
   }

@@ -106,6 +106,7 @@ class Bounds {
   Truth truth_of(const Step& step);
   Truth compared(const Step& step);
   Summary::Entry load(const Step& step);
+  IntegerRange search(const Step& step);
   std::uint64_t signature(std::uint32_t sum);
 
   std::span<const Summary> summaries_;

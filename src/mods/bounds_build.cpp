@@ -148,7 +148,7 @@ Bounds::Sum Bounds::integer_step(Op op, std::span<const Sum> arg, std::uint8_t s
   step.op = op, step.slot = slot;
   step.type = step.operands = Type::integer;
   step.arg_count = static_cast<std::uint8_t>(arg.size());
-  if (op == Op::load) step.cost = 10;
+  if (reads_capture(op)) step.cost = 10;
   for (std::size_t a = 0; a < arg.size(); ++a) {
     step.arg[a] = use(arg[a]);
     rest(step, sums_[step.arg[a]]);

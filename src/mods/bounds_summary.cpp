@@ -127,6 +127,23 @@ intervals::SummaryView Summary::view() const {
   return {layout_, entries_.data(), names()};
 }
 
+intervals::IntegerRange Summary::upper_bound(const std::int64_t* first, const std::int64_t* last) const {
+  if (entries_.empty()) return {0, 0};  // as the interpreter searches it
+  std::array<std::int64_t, 4> from{}, to{};
+  for (int i = 0; i < rank_; ++i) from[4 - rank_ + i] = first[i], to[4 - rank_ + i] = last[i];
+  const auto search = [&](std::int64_t line, std::int64_t x) {
+    const std::int64_t start = offset(line);
+    const auto in = [&](auto like) {
+      const auto* at = static_cast<const decltype(like)*>(table_.data) + start;
+      return mods::upper_bound(layout_.columns, x,
+                               [&](std::int64_t i) { return static_cast<std::int64_t>(at[i * stride_[3]]); });
+    };
+    if (table_.dtype == DType::i32) return in(std::int32_t{});
+    return table_.dtype == DType::i64 ? in(std::int64_t{}) : in(std::uint8_t{});
+  };
+  return intervals::searches_between(layout_, search, from.data(), to.data());
+}
+
 std::size_t Summary::bytes() const {
   const std::size_t numbers = names_.first.capacity() + names_.keys.capacity() + names_.numbers.capacity();
   return entries_.capacity() * sizeof(Entry) + numbers * sizeof(std::int64_t);

@@ -28,6 +28,8 @@ class Summary {
   Summary(const Table& table, const Capture& capture, bool names_only = false);
   // Of the elements whose indices lie in [first[i], last[i]], each clamped to the table.
   Entry range(const std::int64_t* first, const std::int64_t* last) const;
+  // upper_bound() of arithmetic.hpp along the lines with these indices, for numbers in [first, last] of the last axis.
+  intervals::IntegerRange upper_bound(const std::int64_t* first, const std::int64_t* last) const;
   // What a device reads: arrays that this keeps.
   intervals::SummaryView view() const;
   std::size_t bytes() const;  // of memory beside the table

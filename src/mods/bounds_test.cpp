@@ -183,6 +183,20 @@ TEST(Bounds, SeeDocumentsThroughSignaturesAndOrder) {
   EXPECT_EQ(bounded("ids:int[q] == 0", {0, 9, 0, 9}), Truth::always);
 }
 
+TEST(Bounds, SeeDocumentsThroughTheirOffsets) {
+  const std::vector<std::int32_t> offsets{0, 10, 10, 35, 60};
+  const Table table{offsets.data(), i32, {5}, {1}};
+  const Graph graph = parse_mask("upper_bound(cu, q) == upper_bound(cu, k)").graph();
+  const auto summaries = mods::summarise(graph, std::span(&table, 1));
+  Bounds bounds(graph, summaries, 0, 0, {0, 100, 0, 100});
+  EXPECT_FALSE(bounds.distance_only());
+  EXPECT_EQ(bounds({10, 35, 12, 20}), Truth::always);
+  EXPECT_EQ(bounds({60, 100, 70, 71}), Truth::always);  // past the last offset: one document
+  EXPECT_EQ(bounds({10, 35, 35, 99}), Truth::never);
+  EXPECT_EQ(bounds({0, 35, 35, 99}), Truth::never);
+  EXPECT_EQ(bounds({9, 11, 0, 10}), Truth::mixed);
+}
+
 TEST(Bounds, NanInACapturedValueIsMixed) {
   std::vector<float> values(300, 1.0f);
   values[200] = std::nanf("");
@@ -296,6 +310,44 @@ TEST(Summary, SaysOfRangesWhatTheirElementsSay) {
       }
     }
   });
+}
+
+// Of tensors in any order: what a search can answer lies between its answers at the ends, and both are among them.
+TEST(Summary, SearchesAnswerWithinTheirBounds) {
+  std::size_t searches = 0, inner = 0;
+  tests::check_property("searches", 3000, [&](Choices& choices) {
+    const Tensor t = random_tensor(choices);
+    if (t.capture.type != Type::integer) return;
+    const Summary summary(t.table, t.capture, choices.pick(2) == 0);
+    const std::size_t axis = t.capture.rank - std::size_t{1};
+    for (int round = 0; round < 4; ++round) {
+      std::array<std::int64_t, 4> first{}, last{};
+      for (std::size_t i = 0; i < axis; ++i) {
+        first[i] = static_cast<std::int64_t>(choices.pick(static_cast<std::uint32_t>(t.table.extent[i] + 4))) - 2;
+        last[i] = first[i] + choices.pick(3);
+      }
+      // Numbers around those that are there.
+      std::array<std::int64_t, 4> some = first;
+      const std::int64_t unit = t.table.dtype == i64 ? std::int64_t{1} << 40 : 1;
+      some[axis] = choices.pick(64);
+      first[axis] = key_of(t, some) - unit * choices.pick(3);
+      last[axis] = first[axis] + unit * choices.pick(9);
+      std::int64_t lo = most, hi = least;
+      std::array<std::int64_t, 4> i{};
+      for (i[0] = first[0]; i[0] <= last[0]; i[0] += axis == 0 ? unit : 1)
+        for (i[1] = first[1]; i[1] <= last[1]; i[1] += axis == 1 ? unit : 1)
+          for (i[2] = first[2]; i[2] <= last[2]; i[2] += axis == 2 ? unit : 1)
+            for (i[3] = first[3]; i[3] <= last[3]; i[3] += axis == 3 ? unit : 1) {
+              const std::int64_t answer = mods::upper_bound(t.table, t.capture.rank, i.data());
+              lo = std::min(lo, answer), hi = std::max(hi, answer);
+            }
+      const auto bounds = summary.upper_bound(first.data(), last.data());
+      RC_ASSERT(bounds.lo == lo && bounds.hi == hi);
+      ++searches, inner += lo > 0 && hi < t.table.extent[axis];
+    }
+  });
+  EXPECT_GT(searches, 1000u);
+  EXPECT_GT(inner, 300u);
 }
 
 TEST(Summary, KeysOfRealsAreInOrder) {

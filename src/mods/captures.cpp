@@ -16,9 +16,9 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 }  // namespace
 
 bool is_reserved(std::string_view word) {
-  static constexpr std::string_view words[] = {"b",     "h",     "q",         "k",     "s",    "b_idx",
-                                               "h_idx", "q_idx", "kv_idx",    "score", "true", "false",
-                                               "inf",   "nan",   "unbounded", "param"};
+  static constexpr std::string_view words[] = {"b",     "h",     "q",         "k",     "s",          "b_idx",
+                                               "h_idx", "q_idx", "kv_idx",    "score", "true",       "false",
+                                               "inf",   "nan",   "unbounded", "param", "upper_bound"};
   return find_call(word) != nullptr || std::find(std::begin(words), std::end(words), word) != std::end(words);
 }
 
@@ -79,13 +79,21 @@ const Capture* Builder::find_capture(std::string_view tensor) const {
 }
 
 std::uint16_t Builder::load(std::uint8_t slot, std::span<const std::uint16_t> index) {
+  return read(Op::load, slot, index);
+}
+std::uint16_t Builder::upper_bound(std::uint8_t slot, std::span<const std::uint16_t> argument) {
+  return read(Op::upper_bound, slot, argument);
+}
+std::uint16_t Builder::read(Op op, std::uint8_t slot, std::span<const std::uint16_t> index) {
   const Capture& capture = captures_[slot];
+  if (op == Op::upper_bound) check_search(capture);
   if (index.size() != capture.rank)
     refuse("the captured tensor " + shown(capture) + " takes " + std::to_string(capture.rank) + " indices, not " +
            std::to_string(index.size()));
-  Node node{Op::load, capture.type, slot, capture.rank, {}, 0};
+  Node node{op, capture.type, slot, capture.rank, {}, 0};
   for (std::size_t i = 0; i < index.size(); ++i) {
-    check_index(capture, i, type(index[i]));
+    if (op == Op::load) check_index(capture, i, type(index[i]));
+    else check_search(capture, i, type(index[i]));
     node.arg[i] = index[i];
   }
   return add(node);
@@ -95,6 +103,18 @@ void check_index(const Capture& capture, std::size_t axis, Type type) {
   if (type != Type::integer)
     refuse("index " + std::to_string(axis) + " of the captured tensor " + shown(capture) + " is " +
            std::string(name(type)) + ": an index is an integer");
+}
+
+void check_search(const Capture& capture) {
+  if (capture.type != Type::integer)
+    refuse("upper_bound searches " + shown(capture) + ", whose elements are " +
+           (capture.type == Type::real ? "reals" : "booleans") + ": it takes a tensor of integers");
+}
+
+void check_search(const Capture& capture, std::size_t argument, Type type) {
+  if (argument + 1 < capture.rank) return check_index(capture, argument, type);
+  if (type != Type::integer)
+    refuse("upper_bound looks for " + std::string(name(type)) + " in " + shown(capture) + ": it takes an integer");
 }
 
 }  // namespace tessera::mods

@@ -13,11 +13,13 @@ Value read(Type type, std::int64_t bits) {
   return type == Type::real ? Value{0, std::bit_cast<double>(bits)} : Value{bits, 0};
 }
 
-Value load(const Graph& graph, const Node& node, std::span<const Table> tables, const Value* value) {
+Value read(const Graph& graph, const Node& node, std::span<const Table> tables, const Value* value) {
   if (node.slot >= tables.size()) return {0, 0};
   std::int64_t index[Capture::max_rank];
   for (std::size_t i = 0; i < node.arg_count; ++i) index[i] = value[node.arg[i]].i;
-  return element(tables[node.slot], graph.captures[node.slot].rank, index);
+  const int rank = graph.captures[node.slot].rank;
+  if (node.op == Op::upper_bound) return {upper_bound(tables[node.slot], rank, index), 0};
+  return element(tables[node.slot], rank, index);
 }
 
 Value evaluate_into(const Graph& graph, const Point& at, std::span<const Table> tables, Value* value) {
@@ -48,7 +50,8 @@ Value evaluate_into(const Graph& graph, const Point& at, std::span<const Table> 
         value[i] = {0, at.s};
         break;
       case Op::load:
-        value[i] = load(graph, node, tables, value);
+      case Op::upper_bound:
+        value[i] = read(graph, node, tables, value);
         break;
       default:  // arguments that are not there are 0: node 0, which has a value
         value[i] = compute(node.op, nodes[node.arg[node.op == Op::select ? 1 : 0]].type, value[node.arg[0]],
@@ -88,6 +91,27 @@ Value element(const Table& table, int rank, const std::int64_t* index) {
       break;
   }
   return {0, 0};
+}
+
+std::int64_t upper_bound(const Table& table, int rank, const std::int64_t* argument) {
+  const auto last = static_cast<std::size_t>(rank - 1);
+  std::int64_t line = 0;
+  bool empty = table.data == nullptr;
+  for (std::size_t i = 0; i <= last; ++i) {
+    empty = empty || table.extent[i] <= 0;
+    if (i < last)
+      line +=
+          std::clamp(argument[i], std::int64_t{0}, std::max(table.extent[i] - 1, std::int64_t{0})) * table.stride[i];
+  }
+  if (empty) return 0;
+  const auto search = [&](auto like) {
+    const auto* data = static_cast<const decltype(like)*>(table.data) + line;
+    return upper_bound(table.extent[last], argument[last],
+                       [&](std::int64_t i) { return static_cast<std::int64_t>(data[i * table.stride[last]]); });
+  };
+  if (table.dtype == DType::i32) return search(std::int32_t{});
+  if (table.dtype == DType::i64) return search(std::int64_t{});
+  return table.dtype == DType::u8 ? search(std::uint8_t{}) : 0;
 }
 
 Value evaluate(const Graph& graph, const Point& point, std::span<const Table> tables) {

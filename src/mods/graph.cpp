@@ -192,7 +192,7 @@ std::uint16_t Builder::import(const Graph& graph, std::optional<std::uint16_t> s
     } else {
       std::array<std::uint16_t, 4> arg{};
       for (std::size_t i = 0; i < node.arg_count; ++i) arg[i] = here[node.arg[i]];
-      if (node.op == Op::load) here.push_back(load(slot[node.slot], {arg.data(), node.arg_count}));
+      if (reads_capture(node.op)) here.push_back(read(node.op, slot[node.slot], {arg.data(), node.arg_count}));
       else here.push_back(node.arg_count == 0 ? leaf(node.op) : apply(node.op, arg));
     }
   }
@@ -248,7 +248,7 @@ void Builder::finish_into(Graph& graph, std::uint16_t root) {
       kept_params_.push_back(params_[node.slot]);
       node.slot = static_cast<std::uint8_t>(kept_params_.size() - 1);
     }
-    if (node.op == Op::load) {
+    if (reads_capture(node.op)) {
       const Capture& read = captures_[node.slot];
       const auto found = std::find(kept_captures_.begin(), kept_captures_.end(), read);
       node.slot = static_cast<std::uint8_t>(found - kept_captures_.begin());

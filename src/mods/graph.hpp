@@ -22,9 +22,11 @@ struct OpInfo {
   int arity;
   int precedence;  // of the infix or prefix form, tighter is higher; 0: written as a call or a leaf
 };
-inline constexpr std::size_t op_count = static_cast<std::size_t>(Op::load) + 1;
+inline constexpr std::size_t op_count = static_cast<std::size_t>(Op::upper_bound) + 1;
 inline constexpr int comparison_precedence = 3;
 const OpInfo& info(Op op);
+// Whether an operation reads a captured tensor: its slot names one, and it has as many arguments as that has axes.
+constexpr bool reads_capture(Op op) { return op == Op::load || op == Op::upper_bound; }
 const OpInfo* find_call(std::string_view name);  // ops written as calls, by name; nullptr if none
 
 // Limits of a finished graph. The text form repeats what the graph shares, and the parser recurses: with both bounded,
@@ -59,6 +61,8 @@ class Builder {
   std::span<const Capture> captures() const { return captures_; }
   // An element of it: as many integers as it has axes.
   std::uint16_t load(std::uint8_t slot, std::span<const std::uint16_t> index);
+  // The search for a number along its last axis: an integer for each axis before, then the number.
+  std::uint16_t upper_bound(std::uint8_t slot, std::span<const std::uint16_t> argument);
   // Copies another (valid) graph in; its parameters get slots after those that are here, its captures those of the same
   // name. Where it names the score, `score` stands (left out: the score itself). Returns its result.
   std::uint16_t import(const Graph& graph, std::optional<std::uint16_t> score = {});
@@ -79,6 +83,7 @@ class Builder {
   void finish_into(Graph& graph, std::uint16_t root);
   std::uint16_t add(const Node& node);
   std::uint16_t add_param(Param param);
+  std::uint16_t read(Op op, std::uint8_t slot, std::span<const std::uint16_t> argument);
   std::uint16_t apply(Op op, std::array<std::uint16_t, 4> arg);
   std::optional<Node> fold(const Node& node) const;
   std::optional<std::uint16_t> simplified(const Node& node) const;
@@ -117,11 +122,20 @@ struct Table {
 // are bound to its captures, in order.
 struct Value;  // arithmetic.hpp
 Value element(const Table& table, int rank, const std::int64_t* index);
+// upper_bound() of arithmetic.hpp along the last axis of a table of integers: the last of `argument` is the number that
+// is looked for, those before are indices. Without data, or without elements: 0.
+std::int64_t upper_bound(const Table& table, int rank, const std::int64_t* argument);
 Value evaluate(const Graph& graph, const Point& point, std::span<const Table> tables = {});
 // What a score becomes; no nodes: itself.
 double evaluate_score(const Graph& graph, const Point& point, std::span<const Table> tables = {});
 // The graph of a mask; no nodes: true.
 bool evaluate_mask(const Graph& graph, const Point& point, std::span<const Table> tables = {});
+
+// For errors: a line with the text, or what of a long one is around the part [begin, end), and below it a line that
+// points at the part. Each begins with a new line.
+std::string pointing(std::string_view text, std::size_t begin, std::size_t end);
+// At a node of a graph, where its text stands first; or at one of its arguments, counted from 0.
+std::string pointing(const Graph& graph, std::size_t node, std::optional<std::size_t> argument = {});
 
 // Reads any expression, of any type; parse_mask() is for masks. Throws Error(parse) that points at the offending part.
 Graph parse(std::string_view text);
@@ -139,6 +153,9 @@ std::string_view name(const Capture& capture);
 std::string_view suffix(Type type);  // in the text form, after the name of a captured tensor: "", ":int", ":bool"
 std::string shown(const Capture& capture);                              // "ids:int[.]"
 void check_index(const Capture& capture, std::size_t axis, Type type);  // throws Error(invalid_mod) unless an integer
+// The same of a search: of the tensor, which holds integers, and of an argument.
+void check_search(const Capture& capture);
+void check_search(const Capture& capture, std::size_t argument, Type type);
 
 // Structural check of a graph that came from outside: throws Error(invalid_mod). Allocates nothing for a valid one.
 void verify(const Graph& graph);

@@ -77,10 +77,12 @@ void evaluate_stretches(const Graph& graph, const Line& line, std::int64_t count
             here[p] = {0, line.s ? static_cast<double>(line.s[first + p]) : line.at.s};
           break;
         case Op::load:
+        case Op::upper_bound:
           for (std::int64_t p = 0; p < n; ++p) {
             std::int64_t index[Capture::max_rank] = {};
             for (std::size_t a = 0; a < node.arg_count; ++a) index[a] = at(node.arg[a])[p].i;
-            here[p] = element(tables[node.slot], node.arg_count, index);
+            if (node.op == Op::load) here[p] = element(tables[node.slot], node.arg_count, index);
+            else here[p] = {upper_bound(tables[node.slot], node.arg_count, index), 0};
           }
           break;
         default:

@@ -46,7 +46,8 @@ constexpr OpInfo table[] = {
     {Op::erf, "erf", 1, 0},
     {Op::pow, "pow", 2, 0},
     {Op::to_real, "real", 1, 0},
-    {Op::load, "load", 0, 0},  // as many arguments as the captured tensor has axes
+    {Op::load, "load", 0, 0},                // as many arguments as the captured tensor has axes
+    {Op::upper_bound, "upper_bound", 0, 0},  // the same
 };
 static_assert(std::size(table) == op_count);
 constexpr bool in_order() {
@@ -94,6 +95,7 @@ Type result_type(Op op, const Type* argument) {
     case Op::constant:
     case Op::param:
     case Op::load:
+    case Op::upper_bound:
       break;  // their nodes say it themselves
     case Op::batch:
     case Op::head:

@@ -28,20 +28,7 @@ struct Part {
 };
 
 [[noreturn]] void fail(std::string_view text, Part part, const std::string& why) {
-  constexpr std::size_t before = 80, after = 60;  // of a long text, what is around the part
-  const std::size_t from = part.begin > before ? part.begin - before : 0;
-  const std::size_t upto = std::min(text.size(), part.begin + after);
-  std::string shown = from > 0 ? "..." : "", pad(shown.size(), ' '), mark;
-  for (std::size_t i = from; i < std::max(upto, part.begin + 1); ++i) {
-    const auto byte = static_cast<unsigned char>(i < text.size() ? text[i] : ' ');
-    if (i < text.size()) shown += byte < ' ' || byte == 0x7f ? ' ' : text[i];
-    if ((byte & 0xc0) == 0x80) continue;  // inside a UTF-8 character: no column of its own
-    if (i < part.begin) pad += ' ';
-    else if (mark.empty()) mark = "^";
-    else if (i < part.end) mark += '~';
-  }
-  if (upto < text.size()) shown += "...";
-  throw Error(Code::parse, why + "\n  " + shown + "\n  " + pad + mark);
+  throw Error(Code::parse, why + mods::pointing(text, part.begin, part.end));
 }
 
 class Parser {
@@ -183,6 +170,7 @@ class Parser {
       skip_space();
       if (peek() == '[' || peek() == ':') return element(name, begin);
       at_ = end;
+      if (name == mods::info(Op::upper_bound).name) return search(begin);
       const mods::OpInfo* op = mods::find_call(name);
       return op ? call(*op, {begin, at_}) : named(name, begin);
     }
@@ -260,23 +248,65 @@ class Parser {
       else if (kind == "real") type = Type::real;
       else stop({from, std::max(at_, from + 1)}, "a captured tensor holds int, bool or real");
     }
-    std::array<Value, Capture::max_rank> index;
-    std::size_t rank = 0;
+    Indices index;
     if (!take("[")) stop(rest(), "expected '[': a captured tensor is read at an index, as in slope[h]");
     do {
-      if (rank == index.size())
-        stop({at_ - 1, at_}, "a captured tensor has at most " + std::to_string(index.size()) + " axes");
-      index[rank++] = binary(1);
+      room_for_one(index);
+      push(index, binary(1));
       expect("]");
     } while (take("["));
     const Part whole{begin, at_};
-    const Capture capture = guarded(part, [&] { return mods::make_capture(name, type, static_cast<int>(rank)); });
+    const Capture capture = guarded(part, [&] { return mods::make_capture(name, type, static_cast<int>(index.rank)); });
+    for (std::size_t i = 0; i < index.rank; ++i)
+      guarded(index.part[i], [&] { mods::check_index(capture, i, builder_.type(index.node[i])); });
+    return {guarded(whole,
+                    [&] {
+                      return builder_.load(builder_.capture(capture), {index.node.data(), index.rank});
+                    }),
+            whole};
+  }
+
+  struct Indices {
     std::array<std::uint16_t, Capture::max_rank> node{};
-    for (std::size_t i = 0; i < rank; ++i) {
-      guarded(index[i].part, [&] { mods::check_index(capture, i, builder_.type(index[i].node)); });
-      node[i] = index[i].node;
+    std::array<Part, Capture::max_rank> part{};
+    std::size_t rank = 0;
+  };
+  void room_for_one(const Indices& index) const {
+    if (index.rank == index.node.size())
+      stop({at_ - 1, at_}, "a captured tensor has at most " + std::to_string(index.node.size()) + " axes");
+  }
+  static void push(Indices& index, const Value& value) {
+    index.part[index.rank] = value.part, index.node[index.rank++] = value.node;
+  }
+
+  // upper_bound(offsets, q), upper_bound(offsets[b], q): a captured tensor of integers without its last index.
+  Value search(std::size_t begin) {
+    const Nesting nesting(*this);
+    expect("(");
+    skip_space();
+    const std::size_t from = at_;
+    const std::string_view name = is_letter(peek()) ? word() : std::string_view();
+    if (name.empty()) stop(rest(), "expected the name of a captured tensor of integers");
+    Part tensor{from, at_};
+    if (take(":") && !take("int")) stop(rest(), "upper_bound searches a tensor of integers: expected int");
+    Indices given;
+    while (take("[")) {
+      room_for_one(given);
+      push(given, binary(1));
+      expect("]");
     }
-    return {guarded(whole, [&] { return builder_.load(builder_.capture(capture), {node.data(), rank}); }), whole};
+    if (!take(","))
+      stop(rest(), "expected ',': upper_bound takes a captured tensor without its last index and a number");
+    room_for_one(given);
+    push(given, binary(1));
+    expect(")");
+    const Part whole{begin, at_};
+    const Capture capture =
+        guarded(tensor, [&] { return mods::make_capture(name, Type::integer, static_cast<int>(given.rank)); });
+    for (std::size_t i = 0; i < given.rank; ++i)
+      guarded(given.part[i], [&] { mods::check_search(capture, i, builder_.type(given.node[i])); });
+    const std::uint8_t slot = guarded(tensor, [&] { return builder_.capture(capture); });
+    return {guarded(whole, [&] { return builder_.upper_bound(slot, {given.node.data(), given.rank}); }), whole};
   }
 
   Value named(std::string_view name, std::size_t begin) {

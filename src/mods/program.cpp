@@ -157,7 +157,7 @@ class Compiler {
   // Whether a step can do this operation on floats.
   bool by_step(std::size_t i) const {
     const Node& n = node(i);
-    if (n.op == Op::load || n.op == Op::floor_div || n.op == Op::mod) return false;
+    if (reads_capture(n.op) || n.op == Op::floor_div || n.op == Op::mod) return false;
     constexpr int most = (1 << 24) / static_cast<int>(Program::exact);
     for (std::size_t a = 0; a < n.arg_count; ++a) {
       if (is_mask_ && node(n.arg[a]).type == Type::real) return false;

@@ -48,6 +48,16 @@ Mask documents(std::string_view ids, int rank) {
   });
 }
 
+Mask documents_from_offsets(std::string_view offsets, int rank) {
+  if (rank != 1 && rank != 2)
+    throw Error(Code::invalid_option, "documents_from_offsets: the offsets have " + std::to_string(rank) +
+                                          " axes: they have 1, [document], or 2, [b][document]");
+  return mask_mod([&](Expr b, Expr, Expr q, Expr k) {
+    const Captured all = capture(offsets, i32, rank), here = rank == 2 ? all[b] : all;
+    return upper_bound(here, q) == upper_bound(here, k);
+  });
+}
+
 Mask chunked(std::int64_t size) {
   require("chunked", "the size", size, 1, any);
   return mask_mod([&](Expr, Expr, Expr q, Expr k) {
@@ -126,6 +136,8 @@ std::span<const mods::ReadyMade> mods::ready_made() {
       {"prefix_lm", "t", false, [](A a) { return prefix_lm(a.tensor).graph(); }},
       {"key_lengths", "t", false, [](A a) { return key_lengths(a.tensor).graph(); }},
       {"documents", "tI", false, [](A a) { return documents(a.tensor, rank(a, 0, 1)).graph(); }},
+      {"documents_from_offsets", "tI", false,
+       [](A a) { return documents_from_offsets(a.tensor, rank(a, 0, 1)).graph(); }},
       {"chunked", "i", false, [](A a) { return chunked(a.integer[0]).graph(); }},
       {"sinks", "i", false, [](A a) { return sinks(a.integer[0]).graph(); }},
       {"dilated", "i", false, [](A a) { return dilated(a.integer[0]).graph(); }},

@@ -67,6 +67,22 @@ TEST(ReadyMade, MasksAreWhatTheyAreDefinedAs) {
   expect_mask(documents("ids"), {table(ids, {80})}, [&](const Point& p) { return id(p.q) == id(p.k); });
   expect_mask(documents("ids", 2), {table(ids, {2, 40})},
               [&](const Point& p) { return id(40 * p.b + p.q) == id(40 * p.b + p.k); });
+  // With the ends or without them; a document of no token; tokens past the last offset.
+  for (const std::vector<std::int32_t>& offsets : {std::vector<std::int32_t>{0, 5, 5, 17, 33}, {5, 17, 33}, {9}}) {
+    const auto document = [&](std::int64_t i) {
+      return std::count_if(offsets.begin(), offsets.end(), [&](std::int32_t first) { return first <= i; });
+    };
+    expect_mask(documents_from_offsets("offsets"), {table(offsets, {static_cast<std::int64_t>(offsets.size())})},
+                [&](const Point& p) { return document(p.q) == document(p.k); });
+  }
+  const std::vector<std::int64_t> rows = {0, 11, 40, 0, 30, 31};
+  expect_mask(documents_from_offsets("offsets", 2), {table(rows, {2, 3})}, [&](const Point& p) {
+    const auto document = [&](std::int64_t i) {
+      const auto first = rows.begin() + 3 * p.b;
+      return std::upper_bound(first, first + 3, i) - first;
+    };
+    return document(p.q) == document(p.k);
+  });
   expect_mask(chunked(7), {}, [](const Point& p) { return p.q / 7 == p.k / 7; });
   expect_mask(sinks(4), {}, [](const Point& p) { return p.k < 4; });
   expect_mask(dilated(3), {}, [](const Point& p) { return std::abs(p.q - p.k) % 3 == 0; });
@@ -193,6 +209,10 @@ TEST(ReadyMade, AreReadByName) {
       {"key_lengths( len )", key_lengths("len")},
       {"documents(ids)", documents("ids")},
       {"documents(ids, 2)", documents("ids", 2)},
+      {"documents_from_offsets(offsets)", documents_from_offsets("offsets")},
+      {"documents_from_offsets(offsets, 2)", documents_from_offsets("offsets", 2)},
+      {"upper_bound(offsets, q) == upper_bound(offsets, k)", documents_from_offsets("offsets")},
+      {"upper_bound( offsets:int [ b ] , q) == upper_bound(offsets[b], k)", documents_from_offsets("offsets", 2)},
       {"chunked(8192)", chunked(8192)},
       {"sinks(4)", sinks(4)},
       {"dilated(2)", dilated(2)},
@@ -229,6 +249,7 @@ TEST(ReadyMade, AreReadByName) {
     EXPECT_EQ(parse_score(text(score)), score) << score;
   }
   EXPECT_EQ(text(documents("ids")), "(ids:int[q] == ids:int[k])");
+  EXPECT_EQ(text(documents_from_offsets("cu", 2)), "(upper_bound(cu[b], q) == upper_bound(cu[b], k))");
   EXPECT_EQ(text(softcap(30)), "(param(30.0) * tanh((s / $0)))");
   EXPECT_EQ(text(chunked(16)), "((q // param(16)) == (k // $0))");
 }
@@ -263,6 +284,8 @@ TEST(ReadyMade, RefuseWhatTheyCannotBe) {
       {[] { tree("p", 65); }, "the depth is 65"},
       {[] { parse_mask("tree(p, -1)"); }, "the depth is -1", Code::parse},
       {[] { documents("ids", 3); }, "the ids have 3 axes"},
+      {[] { documents_from_offsets("cu", 3); }, "the offsets have 3 axes"},
+      {[] { parse_mask("documents_from_offsets(cu, 0)"); }, "the offsets have 0 axes", Code::parse},
       {[] { softcap(0); }, "softcap: the cap is 0"},
       {[] { softcap(std::nan("")); }, "softcap: the cap is nan"},
       {[] { softcap(std::numeric_limits<double>::infinity()); }, "softcap: the cap is inf"},

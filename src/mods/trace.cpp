@@ -171,6 +171,29 @@ Expr Tracing::load(const Captured& captured) {
   return {trace.id_, builder.load(builder.capture(capture), {node.data(), capture.rank})};
 }
 
+Expr Tracing::search(const Captured& captured, const Expr& x) {
+  Tracing& trace = current();
+  const Capture& capture = captured.capture_;
+  mods::check_search(capture);
+  const std::size_t before = capture.rank - std::size_t{1};
+  if (captured.given_ != before)
+    refuse("upper_bound searches along the last axis of " + mods::shown(capture) + ": it takes the tensor with " +
+           std::to_string(before) + " indices, not " + std::to_string(captured.given_));
+  std::array<std::uint16_t, Capture::max_rank> node{};
+  for (std::size_t i = 0; i < before; ++i) node[i] = trace.node(captured.index_[i]);
+  node[before] = trace.node(x);
+  Builder& builder = trace.builder_;
+  try {
+    mods::check_search(capture, before, builder.type(node[before]));
+  } catch (const Error& error) {
+    std::string shown = "upper_bound(" + std::string(mods::name(capture));
+    for (std::size_t i = 0; i < before; ++i) shown += "[.]";
+    const std::string wanted = trace.text(node[before], shown_argument);
+    refuse_at(error.what(), shown + ", " + wanted + ")", shown.size() + 2, wanted.size());
+  }
+  return {trace.id_, builder.upper_bound(builder.capture(capture), {node.data(), capture.rank})};
+}
+
 void Tracing::print(std::ostream& out, const Expr& x) {
   Tracing& trace = current();
   out << trace.text(trace.node(x), std::numeric_limits<std::size_t>::max());
@@ -250,6 +273,7 @@ Expr real(const Expr& x) { return Tracing::apply(Op::to_real, {x}); }
 
 Captured Captured::operator[](const Expr& index) const { return Tracing::index(*this, index); }
 Captured::operator Expr() const { return Tracing::load(*this); }
+Expr upper_bound(const Captured& captured, const Expr& x) { return Tracing::search(captured, x); }
 Captured capture(std::string_view name, DType dtype, int rank) { return Tracing::capture(name, dtype, rank); }
 
 }  // namespace TESSERA_API_NAMESPACE

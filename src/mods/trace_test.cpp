@@ -124,6 +124,16 @@ TEST(Trace, CapturedTensorsAreExpressionsOnceTheyHaveTheirIndices) {
             "((exp(t[h]) + (2.0 * t[0])) - (-t[1]))");
 }
 
+TEST(Trace, SearchesCapturedTensors) {
+  EXPECT_EQ(text(mask_mod([](Expr b, Expr, Expr q, Expr k) {
+              const Captured offsets = capture("offsets", i64, 2);
+              return (upper_bound(offsets[b], q) == upper_bound(offsets[b], k - 3)) & (upper_bound(offsets[0], 5) < k);
+            })),
+            "((upper_bound(offsets[b], q) == upper_bound(offsets[b], (k - 3))) & (upper_bound(offsets[0], 5) < k))");
+  EXPECT_EQ(of_score([](Expr s, Expr, Expr, Expr q, Expr) { return s * upper_bound(capture("cu", i32, 1), q); }),
+            "(s * real(upper_bound(cu, q)))");
+}
+
 TEST(Trace, RefusesWithTheExpressionAndItsPart) {
   struct Case {
     const char* what;
@@ -157,6 +167,17 @@ TEST(Trace, RefusesWithTheExpressionAndItsPart) {
          });
        },
        "'t' is used both as t[.] and as t:int[.]"},
+      {"a search for a real",
+       [] { mask_mod([](E b, E, E q, E) { return upper_bound(capture("t", i32, 2)[b], real(q)) > 1; }); },
+       "upper_bound looks for a real in t:int[.][.]: it takes an integer\n  upper_bound(t[.], real(q))\n               "
+       "     ^~~~~~~"},
+      {"a search in reals", [] { mask_mod([](E, E, E q, E) { return upper_bound(capture("t", f32, 1), q) > 1; }); },
+       "upper_bound searches t[.], whose elements are reals: it takes a tensor of integers"},
+      {"a search with all indices",
+       [] { mask_mod([](E, E, E q, E) { return upper_bound(capture("t", i32, 1)[q], q) > 1; }); },
+       "along the last axis of t:int[.]: it takes the tensor with 0 indices, not 1"},
+      {"a search with too few", [] { mask_mod([](E, E, E q, E) { return upper_bound(capture("t", i32, 2), q) > 1; }); },
+       "it takes the tensor with 1 indices, not 0"},
       {"no type", [] { score_mod([](E, E, E, E, E) { return capture("t", DType::none, 1)[0]; }); }, "'t' has no type"},
       {"no name", [] { score_mod([](E, E, E, E, E) { return capture("a b", f32, 1)[0]; }); }, "'a b' does not fit"},
   };
@@ -338,12 +359,14 @@ TEST(Trace, IsTheSameAsBuilding) {
             case Op::to_real:
               return real(x(0));
             case Op::load:
+            case Op::upper_bound:
               break;
           }
           const tests::Captured& tensor = tests::tensors()[step.tensor];
           Captured element = capture(tensor.name, tensor.dtype, static_cast<int>(tensor.rank()));
-          for (std::size_t i = 0; i < step.arg.size(); ++i) element = element[x(i)];
-          return element;
+          for (std::size_t i = 0; i + 1 < step.arg.size(); ++i) element = element[x(i)];
+          const Expr& last = x(step.arg.size() - 1);
+          return step.op == Op::load ? Expr(element[last]) : upper_bound(element, last);
         };
         all.push_back(next());
       }

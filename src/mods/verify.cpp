@@ -38,14 +38,14 @@ void verify(const Graph& graph) {
     if (static_cast<std::size_t>(node.op) >= op_count)
       refuse(node_name(i) + " has the operation " + std::to_string(static_cast<int>(node.op)) + ", known are 0 to " +
              std::to_string(op_count - 1));
-    if (node.op == Op::load && node.slot >= captures)
+    const bool reads = reads_capture(node.op);
+    if (reads && node.slot >= captures)
       refuse(node_name(i) + " reads captured tensor " + std::to_string(node.slot) + ", the graph has " +
              std::to_string(captures));
-    const int arity = node.op == Op::load ? graph.captures[node.slot].rank : info(node.op).arity;
+    const int arity = reads ? graph.captures[node.slot].rank : info(node.op).arity;
     if (node.arg_count != arity)
       refuse(node_name(i) + " has " + std::to_string(node.arg_count) + " arguments, " +
-             (node.op == Op::load ? shown(graph.captures[node.slot]) : quoted(node.op)) + " takes " +
-             std::to_string(arity));
+             (reads ? shown(graph.captures[node.slot]) : quoted(node.op)) + " takes " + std::to_string(arity));
     std::array<Type, 4> argument{};
     for (std::size_t a = 0; a < node.arg_count; ++a) {
       if (node.arg[a] >= i)
@@ -66,6 +66,10 @@ void verify(const Graph& graph) {
     } else if (node.op == Op::load) {
       for (std::size_t a = 0; a < node.arg_count; ++a) check_index(graph.captures[node.slot], a, argument[a]);
       type = graph.captures[node.slot].type;
+    } else if (node.op == Op::upper_bound) {
+      check_search(graph.captures[node.slot]);
+      for (std::size_t a = 0; a < node.arg_count; ++a) check_search(graph.captures[node.slot], a, argument[a]);
+      type = Type::integer;
     } else {
       type = result_type(node.op, argument.data());
     }

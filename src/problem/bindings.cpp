@@ -29,12 +29,6 @@ namespace {
 
 std::string_view name_of(const Capture& capture) { return capture.name.data(); }
 
-const Binding* find(const Bindings& bind, const Capture& capture) {
-  for (const Binding& binding : bind)
-    if (binding.name == name_of(capture)) return &binding;
-  return nullptr;
-}
-
 bool holds(DType dtype, Type type) {
   switch (dtype) {
     case DType::f32:
@@ -58,6 +52,14 @@ const char* kinds(Type type) {
                                  : "booleans: b8";
 }
 
+// The text of the expression, with a mark under where it reads the tensor first.
+std::string pointing_at(const Graph& graph, const Capture& capture) {
+  const auto slot = static_cast<std::size_t>(&capture - graph.captures.begin());
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+    if (mods::reads_capture(graph.nodes[i].op) && graph.nodes[i].slot == slot) return mods::pointing(graph, i);
+  return {};
+}
+
 std::string bound_names(const Bindings& bind) {
   std::string text;
   for (const Binding& binding : bind) text += (text.empty() ? "" : ", ") + std::string(binding.name);
@@ -66,35 +68,43 @@ std::string bound_names(const Bindings& bind) {
 
 }  // namespace
 
+const Binding* find_binding(const Bindings& bind, const Capture& capture) {
+  for (const Binding& binding : bind)
+    if (binding.name == name_of(capture)) return &binding;
+  return nullptr;
+}
+
 void check_bindings(const char* what, const Graph& graph, const Bindings& bind, const Device& device) {
   if (graph.captures.size() > Bindings::most)
     fail(Code::invalid_mod, "the ", what, " reads ", graph.captures.size(), " tensors, at most ", Bindings::most,
          " are allowed: ", graph);
   for (const Capture& capture : graph.captures) {
-    const Binding* binding = find(bind, capture);
+    const Binding* binding = find_binding(bind, capture);
     if (!binding)
-      fail(Code::invalid_mod, "the ", what, " ", graph, " reads '", name_of(capture), "', ", bound_names(bind),
-           ": add it to Inputs::bind");
+      fail(Code::invalid_mod, "the ", what, " reads '", name_of(capture), "', ", bound_names(bind),
+           ": add it to Inputs::bind", pointing_at(graph, capture));
     const Tensor& t = binding->tensor;
     if (!holds(t.dtype, capture.type))
       fail(Code::invalid_dtype, "'", binding->name, "' is bound to ", t, ", the ", what, " reads ", kinds(capture.type),
-           ": ", graph);
+           pointing_at(graph, capture));
     if (t.rank != capture.rank)
       fail(Code::invalid_shape, "'", binding->name, "' is bound to ", t, ", of rank ", t.rank, "; the ", what,
-           " reads it with ", int{capture.rank}, capture.rank == 1 ? " index: " : " indices: ", graph);
+           " reads a tensor of ", int{capture.rank}, capture.rank == 1 ? " axis" : " axes",
+           pointing_at(graph, capture));
     if (!(t.device == device))
       fail(Code::invalid_device, "'", binding->name, "' is on ", t.device, ", q is on ", device,
-           ": all tensors of a call are on one device");
+           ": all tensors of a call are on one device", pointing_at(graph, capture));
     for (int axis = 0; axis < t.rank; ++axis)
       if (t.shape[axis] < 1)
-        fail(Code::invalid_shape, "'", binding->name, "' is ", t, ": a tensor that is read has at least one element");
-    if (!t.data) fail(Code::null_pointer, "'", binding->name, "' is ", t, " without data");
+        fail(Code::invalid_shape, "'", binding->name, "' is ", t, ": a tensor that is read has at least one element",
+             pointing_at(graph, capture));
+    if (!t.data) fail(Code::null_pointer, "'", binding->name, "' is ", t, " without data", pointing_at(graph, capture));
   }
 }
 
 void bind_tables(const Graph& graph, const Bindings& bind, mods::Table* tables) {
   for (std::size_t i = 0; i < graph.captures.size(); ++i) {
-    const Tensor& t = find(bind, graph.captures[i])->tensor;
+    const Tensor& t = find_binding(bind, graph.captures[i])->tensor;
     tables[i].data = t.data, tables[i].dtype = t.dtype;
     for (int axis = 0; axis < t.rank; ++axis)
       tables[i].extent[static_cast<std::size_t>(axis)] = t.shape[axis],

@@ -10,6 +10,9 @@ namespace tessera::problem {
 // `what`: "mask" or "score". Allocates nothing when all is well.
 void check_bindings(const char* what, const Graph& graph, const Bindings& bind, const Device& device);
 
+// The tensor of a capture; null if there is none.
+const Binding* find_binding(const Bindings& bind, const Capture& capture);
+
 // The tables of the graph's captures, in their order. tables: room for Bindings::most.
 void bind_tables(const Graph& graph, const Bindings& bind, mods::Table* tables);
 

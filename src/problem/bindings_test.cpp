@@ -30,7 +30,7 @@ void expect(const Failure& failure, Code code, const std::vector<std::string>& p
 
 TEST(Bindings, ANameWithoutATensor) {
   expect(refused("s + slope[h]", {}), Code::invalid_mod,
-         {"the score (s + slope[h]) reads 'slope', nothing is bound: add it to Inputs::bind"});
+         {"the score reads 'slope', nothing is bound: add it to Inputs::bind\n  (s + slope[h])\n       ^~~~~~~~"});
   expect(refused("s + slope[h]", {{"slopes", tensor(reals, {4})}, {"other", tensor(reals, {4})}}), Code::invalid_mod,
          {"reads 'slope', bound are slopes, other: add it"});
   expect(refused("mask", parse_mask("documents(ids)").graph(), {}), Code::invalid_mod, {"the mask ", "reads 'ids'"});
@@ -38,11 +38,11 @@ TEST(Bindings, ANameWithoutATensor) {
 
 TEST(Bindings, ATensorOfAnotherKind) {
   expect(refused("s + slope[h]", {{"slope", tensor(integers, {4})}}), Code::invalid_dtype,
-         {"'slope' is bound to i32[4]", "the score reads reals: f32, bf16 or f16: (s + slope[h])"});
+         {"'slope' is bound to i32[4]", "the score reads reals: f32, bf16 or f16\n  (s + slope[h])\n       ^~~~~~~~"});
   expect(refused("mask", parse_mask("documents(ids)").graph(), {{"ids", tensor(reals, {4})}}), Code::invalid_dtype,
          {"'ids' is bound to f32[4]", "the mask reads integers: i32, i64 or u8"});
   expect(refused("mask", parse_mask("seen:bool[k]").graph(), {{"seen", tensor(integers, {4})}}), Code::invalid_dtype,
-         {"'seen' is bound to i32[4]", "the mask reads booleans: b8: seen:bool[k]"});
+         {"'seen' is bound to i32[4]", "the mask reads booleans: b8\n  seen:bool[k]\n  ^~~~~~~~~~~~"});
   Tensor none = tensor(reals, {4});
   none.dtype = DType::none;
   EXPECT_EQ(refused("s + slope[h]", {{"slope", none}}).code, Code::invalid_dtype);
@@ -65,16 +65,22 @@ TEST(Bindings, KindsThatFit) {
 
 TEST(Bindings, ATensorOfAnotherRank) {
   expect(refused("s + slope[h]", {{"slope", tensor(reals, {2, 4})}}), Code::invalid_shape,
-         {"'slope' is bound to f32[2, 4]", "of rank 2; the score reads it with 1 index: "});
+         {"'slope' is bound to f32[2, 4]",
+          "of rank 2; the score reads a tensor of 1 axis\n  (s + slope[h])\n       ^~~~~~~~"});
   expect(refused("s + bias[q][k]", {{"bias", tensor(reals, {4})}}), Code::invalid_shape,
-         {"of rank 1; the score reads it with 2 indices: "});
+         {"of rank 1; the score reads a tensor of 2 axes\n  (s + bias[q][k])\n       ^~~~~~~~~~"});
+  expect(refused("mask", parse_mask("k < 4 | documents_from_offsets(cu, 2)").graph(), {{"cu", tensor(integers, {4})}}),
+         Code::invalid_shape,
+         {"of 2 axes\n  ((k < 4) | (upper_bound(cu[b], q) == upper_bound(cu[b], k)))\n              "
+          "^~~~~~~~~~~~~~~~~~~~~"});
 }
 
 TEST(Bindings, ATensorOnAnotherDevice) {
   Tensor away = tensor(reals, {4});
   away.device = {DeviceType::cuda, 1};
   expect(refused("s + slope[h]", {{"slope", away}}), Code::invalid_device,
-         {"'slope' is on cuda:1, q is on cpu: all tensors of a call are on one device"});
+         {"'slope' is on cuda:1, q is on cpu: all tensors of a call are on one device\n  (s + slope[h])\n       "
+          "^~~~~~~~"});
 }
 
 TEST(Bindings, ATensorWithoutElementsOrData) {
@@ -140,7 +146,7 @@ TEST(Bindings, ACallRefusesWhatItsModsDoNotFind) {
   expect(failure_of([&] { attention(in, out, options); }), Code::invalid_mod, {"the score", "reads 'slope'"});
   options = {.mask = documents("ids")};
   expect(failure_of([&] { describe(in, out, options); }), Code::invalid_mod, {"the mask", "reads 'ids'"});
-  in.bind = {{"ids", tensor(integers, {1})}};
+  in.bind = {{"ids", tensor(integers, {3})}};
   EXPECT_EQ(failure_of([&] { attention(in, out, options); }).code, Code::ok);
 }
 

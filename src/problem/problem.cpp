@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "problem/bindings.hpp"
+#include "problem/indices.hpp"
 #include "problem/validate.hpp"
 
 namespace tessera {
@@ -30,6 +31,8 @@ Problem make(const Inputs& inputs, const Outputs* outputs, const Options& option
   p.scale = options.scale ? *options.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(facts.dim)));
   problem::check_bindings("mask", options.mask.graph(), inputs.bind, facts.device);
   problem::check_bindings("score", options.score.graph(), inputs.bind, facts.device);
+  problem::check_indices("mask", options.mask.graph(), inputs.bind, p);
+  problem::check_indices("score", options.score.graph(), inputs.bind, p);
   p.mask = options.mask, p.score = options.score;
   if (!options.backend.empty()) p.backend = detail::Frozen<char, 32>(std::span(options.backend));
   return p;

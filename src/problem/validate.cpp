@@ -9,6 +9,7 @@
 
 #include "problem/bindings.hpp"
 #include "problem/fail.hpp"
+#include "problem/indices.hpp"
 #include "problem/layout.hpp"
 
 namespace tessera::problem {
@@ -321,6 +322,8 @@ void check_tensors(const Problem& problem, const Inputs& inputs, const Outputs& 
          " bytes, those of the tensors are multiples of ", facts.align_bytes, " only: describe and plan them anew");
   check_bindings("mask", problem.mask.graph(), inputs.bind, facts.device);
   check_bindings("score", problem.score.graph(), inputs.bind, facts.device);
+  check_indices("mask", problem.mask.graph(), inputs.bind, problem);
+  check_indices("score", problem.score.graph(), inputs.bind, problem);
 }
 
 // ------------------------------------------------------------------------------------------------ values

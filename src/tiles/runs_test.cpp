@@ -147,6 +147,7 @@ TEST(Runs, OfRandomMasksAreExact) {
   std::size_t distances = 0;
   tests::check_property("runs of masks", 4000, [&](Choices& choices) {
     std::vector<std::int32_t> ids(70), names(70);
+    std::vector<std::int64_t> offsets(2 + choices.pick(6));
     std::vector<float> bias(70);
     std::vector<std::uint8_t> seen(64);
     const std::uint32_t length = 1 + choices.pick(30), few = 2 + choices.pick(4);
@@ -158,11 +159,14 @@ TEST(Runs, OfRandomMasksAreExact) {
       if (few == 3 && random() % 20 == 0) bias[i] = std::nanf("");
     }
     for (std::uint8_t& s : seen) s = random() % 10 < 4;
+    for (std::size_t i = 1; i < offsets.size(); ++i)
+      offsets[i] = offsets[i - 1] + static_cast<std::int64_t>(random() % 25);
     const std::vector<std::int64_t> lengths{40, 8, 0};
     const std::vector<Bound> tensors{{"ids", table(ids)},
                                      {"names", table(names)},
                                      {"bias", table(bias)},
                                      {"len", table(lengths)},
+                                     {"cu", table(offsets)},
                                      {"lines", {names.data(), i32, {8, 8}, {8, 1}}},
                                      {"seen", {seen.data(), b8, {8, 8}, {8, 1}}}};
     const Graph graph = parse_mask(boolean(choices, 3)).graph();
@@ -183,12 +187,17 @@ TEST(Runs, OfKnownShapesAndTheirPairsAreExact) {
   for (std::size_t i = 1; i < ids.size(); ++i) ids[i] = ids[i - 1] + (random() % 40 == 0);
   for (std::size_t i = 0; i < names.size(); ++i) names[i] = ids[i / 3] * 7919 % 1000;
   const std::vector<std::int32_t> lengths{0, 300, 171};
+  std::vector<std::int64_t> offsets{0}, rows{0, 90, 171, 300, 0, 0, 120, 299, 40, 80, 160, 250};
+  for (std::size_t i = 1; i < ids.size(); ++i)
+    if (ids[i] != ids[i - 1]) offsets.push_back(static_cast<std::int64_t>(i));
   std::vector<std::uint8_t> layout(19 * 13), seen(300 * 300);
   for (std::uint8_t& tile : layout) tile = below(10) < 3;
   for (std::size_t i = 0; i < seen.size(); ++i) seen[i] = i / 300 % 90 < i % 300 % 110;
   const std::vector<Bound> tensors{{"ids", table(ids)},
                                    {"names", table(names, 3, 300)},
                                    {"len", table(lengths)},
+                                   {"offsets", table(offsets)},
+                                   {"rows", table(rows, 3, 4)},
                                    {"layout", {layout.data(), b8, {19, 13}, {13, 1}}},
                                    {"seen", {seen.data(), b8, {300, 300}, {300, 1}}}};
   const std::vector<std::string> shapes = {
@@ -196,6 +205,8 @@ TEST(Runs, OfKnownShapesAndTheirPairsAreExact) {
       "window(40, 3)",
       "documents(ids)",
       "documents(names, 2)",
+      "documents_from_offsets(offsets)",
+      "documents_from_offsets(rows, 2)",
       "key_lengths(len)",
       "prefix_lm(len)",
       "chunked(50)",
@@ -325,10 +336,12 @@ TEST(Runs, OfAMillionTokensTakeMillisecondsAndKilobytes) {
     while (id < 999 && cuts[static_cast<std::size_t>(id)] <= i) ++id;
   auto names = ids;
   for (std::int32_t& name : names) name = name * 7919 % 1000;
-  const Graph mask = parse_mask("causal & ids:int[q] == ids:int[k]").graph();
+  const Graph by_id = parse_mask("causal & documents(ids)").graph();
+  const Graph by_offset = parse_mask("causal & documents_from_offsets(cuts)").graph();
   const Grid grid{0, tokens, tokens, 128, 128};
   std::vector<Runs> all;
-  for (const auto* of : {&ids, &names}) {  // in order, and in no order
+  for (const auto* of : {&ids, &names, &cuts}) {  // in order, in no order, and by their first tokens
+    const Graph& mask = of == &cuts ? by_offset : by_id;
     const Table tables[] = {table(*of)};
     Runs runs;
     std::size_t summary_bytes = 0;
@@ -339,10 +352,11 @@ TEST(Runs, OfAMillionTokensTakeMillisecondsAndKilobytes) {
     });
     EXPECT_LT(ms, 20 * slack);
     EXPECT_LT(runs.bytes() + summary_bytes, 800'000u);
-    RecordProperty(of == &ids ? "ms_sorted" : "ms_unsorted", std::to_string(ms));
+    RecordProperty(of == &ids ? "ms_sorted" : of == &names ? "ms_unsorted" : "ms_offsets", std::to_string(ms));
     all.push_back(std::move(runs));
   }
   EXPECT_EQ(all[0], all[1]);
+  EXPECT_EQ(all[0], all[2]);
   // The documents themselves say which tiles those are.
   std::size_t tile = 0;
   for (std::int64_t first = 0; first < tokens; first += 128, ++tile) {

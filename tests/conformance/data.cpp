@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "mods.hpp"
+
 namespace tessera::conformance {
 namespace {
 
@@ -181,25 +183,26 @@ void spoil(const CaseData& data, const CaseSpec& c, Random& r) {
   }
 }
 
-// A tensor for each name that the graph reads and that has none yet, with as many elements along an axis as its index
-// may ask for; where it asks for more, it gets the last.
+// A tensor for each name that the graph reads and that has none yet, as long as the coordinates that index it reach: no
+// call takes another, and those of single sequences and chunks are cut from it (run_case.cpp). Where the reach is too
+// far for a test, one entry serves all. Other axes are short: where an index asks for more, it gets the last.
 void bind_captures(CaseData& data, const CaseSpec& c, const Graph& graph, Random& r) {
-  std::int64_t tokens = std::max<std::int64_t>(c.tokens_k, c.tokens_q);
+  std::int64_t tokens = std::max<std::int64_t>(c.tokens_k, c.tokens_q), positions = 0, keys = 0;
   for (const Lengths& l : c.packed) tokens = std::max({tokens, l.q, l.k});
-  for (std::size_t slot = 0; slot < graph.captures.size(); ++slot) {
-    const Capture& capture = graph.captures[slot];
+  for (const Sequence& s : data.sequences)
+    positions = std::max(positions, s.q_offset + s.q_count), keys = std::max(keys, s.k_count);
+  for (const Capture& capture : graph.captures) {
     const std::string_view name = capture.name.data();
     const auto bound = [&](const Binding& binding) { return binding.name == name; };
     if (std::any_of(data.inputs.bind.begin(), data.inputs.bind.end(), bound)) continue;
     std::vector<std::int64_t> shape(capture.rank, 40);
-    for (const Node& node : graph.nodes) {
-      if (node.op != Op::load || node.slot != slot) continue;
-      for (std::size_t a = 0; a < node.arg_count; ++a) {
-        const Op index = graph.nodes[node.arg[a]].op;
-        if (index == Op::batch) shape[a] = std::max<std::int64_t>(c.batch, 1);
-        if (index == Op::head) shape[a] = c.heads_q;
-        if (index == Op::query || index == Op::key) shape[a] = std::max<std::int64_t>(tokens, 1);
-      }
+    for (std::size_t a = 0; a < shape.size(); ++a) {
+      constexpr std::int64_t far = 1 << 14;
+      const PlainIndices by = plain_indices(graph, name, static_cast<int>(a));
+      if (by.b) shape[a] = std::ssize(data.sequences);
+      if (by.h) shape[a] = c.heads_q;
+      if (by.q || by.k) shape[a] = std::max(by.q ? positions : 0, by.k ? keys : 0);
+      if (shape[a] < 1 || shape[a] > far) shape[a] = 1;
     }
     const DType dtype = capture.type == Type::real      ? r.pick({f32, f32, bf16, f16})
                         : capture.type == Type::integer ? r.pick({i32, i64})
@@ -214,6 +217,7 @@ void bind_captures(CaseData& data, const CaseSpec& c, const Graph& graph, Random
     std::int64_t id = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       if (name == "len") id = r.below(tokens + 1);
+      else if (name == "cu") id = i % shape.back() == 0 ? 0 : id + r.below(tokens / 10 + 2);
       else if (r.chance(0.04)) ++id;
       const double value = capture.type == Type::integer   ? static_cast<double>(id)
                            : capture.type == Type::boolean ? static_cast<double>(r.chance(0.7))

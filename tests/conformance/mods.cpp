@@ -45,10 +45,11 @@ float Evaluated::score_fp32_at(const Sequence& s, std::int64_t head, std::int64_
     else if (n.op == Op::query) values[i].i = at.q;
     else if (n.op == Op::key) values[i].i = at.k;
     else if (n.op == Op::score) values[i].r = at.s;
-    else if (n.op == Op::load) {
+    else if (mods::reads_capture(n.op)) {
       std::int64_t index[Capture::max_rank] = {};
       for (std::size_t a = 0; a < n.arg_count; ++a) index[a] = values[n.arg[a]].i;
-      values[i] = mods::element(tables_[n.slot], n.arg_count, index);
+      if (n.op == Op::load) values[i] = mods::element(tables_[n.slot], n.arg_count, index);
+      else values[i].i = mods::upper_bound(tables_[n.slot], n.arg_count, index);
     } else {
       values[i] = mods::compute(n.op, graph_.nodes[n.arg[n.op == Op::select ? 1 : 0]].type, values[n.arg[0]],
                                 values[n.arg[1]], values[n.arg[2]]);
@@ -56,6 +57,17 @@ float Evaluated::score_fp32_at(const Sequence& s, std::int64_t head, std::int64_
     values[i].r = static_cast<double>(static_cast<float>(values[i].r));
   }
   return static_cast<float>(values.back().r);
+}
+
+PlainIndices plain_indices(const Graph& graph, std::string_view name, int axis) {
+  PlainIndices all;
+  for (const Node& n : graph.nodes) {
+    if (!mods::reads_capture(n.op) || mods::name(graph.captures[n.slot]) != name) continue;
+    if (n.op == Op::upper_bound && axis + 1 == n.arg_count) continue;  // what is looked for
+    const Op index = graph.nodes[n.arg[static_cast<std::size_t>(axis)]].op;
+    all.b |= index == Op::batch, all.h |= index == Op::head, all.q |= index == Op::query, all.k |= index == Op::key;
+  }
+  return all;
 }
 
 namespace {
@@ -162,7 +174,7 @@ std::string nested_score(Random& r, int depth) {
 
 std::string listed_mask(Random& r, std::int64_t keys, bool may_name_batch) {
   const auto number = [&](std::int64_t least, std::int64_t most) { return std::to_string(r.between(least, most)); };
-  switch (r.below(may_name_batch ? 14 : 12)) {
+  switch (r.below(may_name_batch ? 15 : 13)) {
     case 0:
       return "documents(ids)";
     case 1:
@@ -188,6 +200,8 @@ std::string listed_mask(Random& r, std::int64_t keys, bool may_name_batch) {
     case 11:
       return "(k + " + number(0, 5) + " * h) % " + std::to_string(keys / 2 + 2) + " <= q";
     case 12:
+      return r.pick({"documents_from_offsets(cu) & causal", "upper_bound(cu, q) % 2 == upper_bound(cu, k + 1) % 2"});
+    case 13:
       return "key_lengths(len) & causal";
     default:
       return "prefix_lm(len)";

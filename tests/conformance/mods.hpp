@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mods/graph.hpp"
@@ -27,6 +28,12 @@ class Evaluated {
   Graph graph_;
   std::array<mods::Table, Bindings::most> tables_{};
 };
+
+// Which coordinates are indices of an axis of a captured tensor, as they are.
+struct PlainIndices {
+  bool b = false, h = false, q = false, k = false;
+};
+PlainIndices plain_indices(const Graph& graph, std::string_view name, int axis);
 
 // What generated cases choose from. `keys`: the longest sequence. Score changes are continuous in the score: at a jump
 // two right answers differ.

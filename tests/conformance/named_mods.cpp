@@ -105,17 +105,29 @@ double one_nan_weight_reaches_its_rows_only(const Subject& subject, DType dtype)
   return judged(spec, data, got);
 }
 
-// A mask tensor made for many tokens serves fewer; one of fewer is clamped: its last row and key serve the rest.
+// A layout of single pairs made for many tokens serves fewer; one of fewer is clamped: its last row and key serve the
+// rest. Of a mask tensor, which is read at the positions themselves, only the queries may be more.
 double mask_tensor_of_another_size(const Subject& subject, DType dtype) {
   double worst = 0;
-  for (const std::int64_t size : {64, 300}) {
-    const CaseSpec spec = spec_of("b=1 sq=100 sk=100 hq=2 hkv=1 d=16 mask=\"mask_tensor(seen)\"", dtype);
+  const auto judge_mask = [&](const std::string& mask, std::int64_t rows, std::int64_t columns) {
+    const CaseSpec spec = spec_of("b=1 sq=100 sk=100 hq=2 hkv=1 d=16 mask=\"" + mask + "\"", dtype);
     CaseData data = make_data(spec);
-    Buffer seen(b8, size * size, 0, Poison::input);
-    for (std::int64_t i = 0; i < size * size; ++i)
-      static_cast<std::uint8_t*>(seen.data())[i] = (i / size * 7 + i % size * 5) % 11 < 6;
-    data.inputs.bind = {{"seen", tensor(seen.data(), b8, {size, size})}};
+    Buffer seen(b8, rows * columns, 0, Poison::input);
+    for (std::int64_t i = 0; i < rows * columns; ++i)
+      static_cast<std::uint8_t*>(seen.data())[i] = (i / columns * 7 + i % columns * 5) % 11 < 6;
+    data.inputs.bind = {{"seen", tensor(seen.data(), b8, {rows, columns})}};
     worst = std::max(worst, judged(spec, data, run_once(subject, spec, data)));
+  };
+  for (const std::int64_t size : {64, 300}) judge_mask("block_sparse(seen, 1, 1)", size, size);
+  judge_mask("mask_tensor(seen)", 300, 100);
+  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{99, 100}, {100, 99}, {100, 101}}) {
+    bool refused = false;
+    try {
+      judge_mask("mask_tensor(seen)", rows, columns);
+    } catch (const Failed& failed) {
+      refused = failed.text.find("entries, there are 100") != std::string::npos;
+    }
+    require(refused, "a mask tensor of " + std::to_string(rows) + " x " + std::to_string(columns) + " was taken");
   }
   return worst;
 }
@@ -130,6 +142,12 @@ std::vector<NamedCase> mod_cases() {
                on_every_call("mask=\"causal & window(20, 0)\"")),
       of_lines("masks.documents_on_every_call", "grouped heads, packed, positions, dim_v != dim",
                on_every_call("mask=\"documents(ids) & causal\"")),
+      of_lines("masks.documents_from_offsets_on_every_call", "grouped heads, packed, positions, dim_v != dim",
+               on_every_call("mask=\"documents_from_offsets(cu) & causal\"")),
+      of_lines("masks.documents_from_offsets_by_sequence", "each sequence has its own",
+               {"b=3 sq=130 sk=130 hq=4 hkv=2 d=16 mask=\"documents_from_offsets(cu, 2) & causal\" threads=2",
+                "b=3 sq=5 sk=300 hq=4 hkv=2 d=16 mask=\"documents_from_offsets(cu, 2)\" offsets=0,131,-4",
+                "packed=40/70,1/33,0/5,17/17 hq=4 hkv=2 d=24 mask=\"documents_from_offsets(cu, 2)\""}),
       of_lines("masks.many_documents", "no memory of tokens x tokens",
                {"b=1 sq=4096 sk=4096 hq=1 hkv=1 d=16 mask=\"documents(ids) & causal\" rows=64 threads=2"}),
       of_lines("masks.rows_emptied", "O 0 and LSE -inf, whatever the values hold",
@@ -141,7 +159,8 @@ std::vector<NamedCase> mod_cases() {
                 "packed=20/30,0/9,33/5 hq=4 hkv=2 d=16 mask=\"!causal\" score=\"s + bias[q][k]\"",
                 "b=1 sq=50 sk=60 hq=2 hkv=1 d=16 mask=\"window(5, 5)\" offset=58 score=\"alibi(slope)\"",
                 "b=1 sq=9 sk=3300 hq=2 hkv=1 d=16 mask=\"(q % 3 == 0) & causal\" score=\"softcap(9.0)\" threads=3"}),
-      of_body("masks.mask_tensor_of_another_size", "larger: its part; smaller: clamped", mask_tensor_of_another_size),
+      of_body("masks.mask_tensor_of_another_size", "a layout: its part, or clamped; a mask tensor: refused",
+              mask_tensor_of_another_size),
 
       of_lines("scores.softcap_on_every_call", "grouped heads, packed, positions, dim_v != dim",
                on_every_call("mask=causal score=\"softcap(5.0)\"")),

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "check.hpp"
+#include "mods.hpp"
 
 namespace tessera::conformance {
 void call(const Subject& subject, const CaseData& data, const Inputs& inputs, const OutputSet& set,
@@ -32,6 +33,24 @@ bool names_batch(const Graph& graph) {
   return std::any_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.op == Op::batch; });
 }
 
+// The tensors that the case reads, for a call whose queries end at position `positions` and that has `keys` keys.
+Bindings cut(const CaseData& data, std::int64_t positions, std::int64_t keys) {
+  Bindings bind;
+  for (Binding binding : data.inputs.bind) {
+    for (int axis = 0; axis < binding.tensor.rank; ++axis) {
+      std::int64_t& extent = binding.tensor.shape[axis];
+      PlainIndices by;
+      for (const Graph* graph : {&data.options.mask.graph(), &data.options.score.graph()}) {
+        const PlainIndices here = plain_indices(*graph, binding.name, axis);
+        by.q |= here.q, by.k |= here.k;
+      }
+      if (extent > 1 && by.k) extent = std::max<std::int64_t>(by.q ? std::max(positions, keys) : keys, 1);
+    }
+    bind.add(binding);
+  }
+  return bind;
+}
+
 Scratch other(Scratch s) { return s == Scratch::arena ? Scratch::exact : Scratch::arena; }
 
 // Computes queries [first, first + count) of one sequence alone, as a dense or packed batch of one, and compares bits.
@@ -43,7 +62,7 @@ void compare_alone(const Subject& subject, const CaseSpec& c, const CaseData& da
   CaseData one;
   one.options = data.options;
   one.options.q_offset = s.q_offset + first;
-  one.inputs.bind = data.inputs.bind, one.inputs.sinks = data.inputs.sinks;
+  one.inputs.bind = cut(data, s.q_offset + first + count, s.k_count), one.inputs.sinks = data.inputs.sinks;
   one.inputs.q = rows_of(data.inputs.q, s, true, first, count);
   one.inputs.k = rows_of(data.inputs.k, s, false, 0, s.k_count);
   one.inputs.v = rows_of(data.inputs.v, s, false, 0, s.k_count);

@@ -52,6 +52,12 @@ inline mods::Value evaluate_f32(const Graph& graph, const mods::Point& at, std::
         v = mods::element(tables[node.slot], node.arg_count, index);
         break;
       }
+      case Op::upper_bound: {
+        std::int64_t argument_of[Capture::max_rank]{};
+        for (std::size_t i = 0; i < node.arg_count; ++i) argument_of[i] = argument(i).i;
+        v.i = mods::upper_bound(tables[node.slot], node.arg_count, argument_of);
+        break;
+      }
       case Op::param:
       case Op::constant: {
         const std::int64_t bits = node.op == Op::param ? graph.params[node.slot].value : node.value;

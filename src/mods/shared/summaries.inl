@@ -197,6 +197,31 @@ SHARED SummaryEntry in_squares(const SummaryLayout& layout, const SummaryEntry* 
   }
 }
 
+// Searches for the numbers in [first[3], last[3]] along the lines whose other indices lie in [first[i], last[i]], each
+// clamped to the table: i is outer, inner, row. search(line, x) is the answer of one; it never falls as x grows,
+// whatever the line holds (mods/arithmetic.hpp), so that of a line the two ends are enough.
+template <class Search>
+SHARED IntegerRange searches_between(const SummaryLayout& layout, const Search& search, const int64* first,
+                                     const int64* last) {
+  int64 from[3], to[3], lines = 1;
+  const int64 extent[3] = {layout.outer, layout.inner, layout.rows};
+  constexpr int64 many = 256;  // lines: rather less exact than slow
+  for (int i = 0; i < 3; ++i) {
+    from[i] = lower(higher(first[i], (int64)0), extent[i] - 1);
+    to[i] = lower(higher(last[i], (int64)0), extent[i] - 1);
+    if (lines <= many) lines *= lower(to[i] - from[i] + 1, many + 1);
+  }
+  if (lines > many) return {0, layout.columns};
+  IntegerRange all = {layout.columns, 0};  // nothing yet
+  for (int64 outer = from[0]; outer <= to[0]; ++outer)
+    for (int64 inner = from[1]; inner <= to[1]; ++inner)
+      for (int64 row = from[2]; row <= to[2]; ++row) {
+        const int64 line = (outer * layout.inner + inner) * layout.rows + row;
+        all = hull(all, {search(line, first[3]), search(line, last[3])});
+      }
+  return all;
+}
+
 // Of all elements.
 SHARED SummaryEntry all_elements(const SummaryView& view) {
   return view.entries ? view.entries[view.layout.entries] : zero_element();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include "mods/graph.hpp"
@@ -21,7 +22,7 @@ struct Step {
   std::int64_t i = 0;  // of a constant or a parameter
   double r = 0;
   std::vector<int> arg;    // earlier steps
-  std::size_t tensor = 0;  // of a load: its place in tensors()
+  std::size_t tensor = 0;  // of a load or a search: its place in tensors()
 };
 using Program = std::vector<Step>;
 
@@ -60,7 +61,7 @@ inline Step random_constant(Choices& choices, Op op, Type type) {
 }
 
 // The captured tensors of random programs: of every type, and from 1 to 4 axes, bound to tensors whose strides are not
-// dense and whose elements follow from their indices.
+// dense and whose elements follow from their indices. Those of "offsets" ascend along its last axis.
 struct Captured {
   const char* name;
   DType dtype;
@@ -70,6 +71,7 @@ struct Captured {
   // What stands at an index, exact in every type: before clamping.
   double at(std::array<std::int64_t, 4> index) const {
     for (std::size_t i = 0; i < rank(); ++i) index[i] = std::clamp<std::int64_t>(index[i], 0, extent[i] - 1);
+    if (name == std::string_view("offsets")) return static_cast<double>(4 * index[1] * index[1] + index[0] - 6);
     const int mixed = static_cast<int>((7 * index[0] + 3 * index[1] + 5 * index[2] + 11 * index[3] + 4) % 16);
     return dtype == b8 ? mixed % 3 == 0 : dtype == u8 ? mixed : dtype < i32 ? 0.25 * (mixed - 8) : mixed - 5;
   }
@@ -78,7 +80,7 @@ inline const std::vector<Captured>& tensors() {
   static const std::vector<Captured> all = {{"slope", f32, {5, 0, 0, 0}}, {"table", bf16, {3, 7, 0, 0}},
                                             {"_3", f16, {2, 3, 4, 0}},    {"ids", i32, {9, 0, 0, 0}},
                                             {"len", i64, {2, 2, 3, 4}},   {"kind", u8, {4, 1, 0, 0}},
-                                            {"seen", b8, {3, 6, 0, 0}}};
+                                            {"seen", b8, {3, 6, 0, 0}},   {"offsets", i64, {2, 6, 0, 0}}};
   return all;
 }
 // The tensors that a graph names, in its order.
@@ -211,6 +213,12 @@ inline Program random_program(Choices& choices, std::size_t most = 40) {
         step.type = tensors()[step.tensor].type();
         for (std::size_t i = 0; i < tensors()[step.tensor].rank(); ++i) step.arg.push_back(some(Type::integer));
         break;
+      case Op::upper_bound:
+        step.tensor = choices.pick(tensors().size());
+        while (tensors()[step.tensor].type() != Type::integer) step.tensor = (step.tensor + 1) % tensors().size();
+        step.type = Type::integer;
+        for (std::size_t i = 0; i < tensors()[step.tensor].rank(); ++i) step.arg.push_back(some(Type::integer));
+        break;
       default:  // exp .. erf
         step.arg = {some(number())};
         break;
@@ -230,17 +238,26 @@ inline std::vector<std::uint16_t> build(mods::Builder& builder, const Program& p
                      : s.type == Type::integer ? builder.constant(s.i)
                                                : builder.constant(s.r));
     else if (s.op == Op::param) node.push_back(s.type == Type::real ? builder.param(s.r) : builder.param(s.i));
-    else if (s.op == Op::load) {
+    else if (mods::reads_capture(s.op)) {
       std::vector<std::uint16_t> index;
       for (const int i : s.arg) index.push_back(at(i));
       const Captured& c = tensors()[s.tensor];
-      node.push_back(builder.load(builder.capture(c.name, c.type(), static_cast<int>(c.rank())), index));
+      const std::uint8_t slot = builder.capture(c.name, c.type(), static_cast<int>(c.rank()));
+      node.push_back(s.op == Op::load ? builder.load(slot, index) : builder.upper_bound(slot, index));
     } else if (s.arg.empty()) node.push_back(builder.leaf(s.op));
     else if (s.arg.size() == 1) node.push_back(builder.apply(s.op, at(s.arg[0])));
     else if (s.arg.size() == 2) node.push_back(builder.apply(s.op, at(s.arg[0]), at(s.arg[1])));
     else node.push_back(builder.apply(s.op, at(s.arg[0]), at(s.arg[1]), at(s.arg[2])));
   }
   return node;
+}
+
+// A search as docs/mods.md has it: the middle element tells in which half to go on.
+inline std::int64_t searched(const std::vector<std::int64_t>& line, std::size_t first, std::size_t last,
+                             std::int64_t x) {
+  if (first == last) return static_cast<std::int64_t>(first);
+  const std::size_t middle = (first + last) / 2;
+  return line[middle] > x ? searched(line, first, middle, x) : searched(line, middle + 1, last, x);
 }
 
 // What a program means, in 128-bit integers that are cut to int64, and in doubles.
@@ -398,6 +415,18 @@ inline std::vector<Meaning> meanings(const Program& program, const mods::Point& 
         for (std::size_t a = 0; a < s.arg.size(); ++a) index[a] = static_cast<std::int64_t>(i(a));
         const double element = tensors()[s.tensor].at(index);
         m = s.type == Type::real ? real(element) : integer(static_cast<std::int64_t>(element));
+        break;
+      }
+      case Op::upper_bound: {
+        const Captured& c = tensors()[s.tensor];
+        std::array<std::int64_t, 4> index{};
+        for (std::size_t a = 0; a < s.arg.size(); ++a) index[a] = static_cast<std::int64_t>(i(a));
+        const std::size_t axis = c.rank() - 1;
+        const std::int64_t x = index[axis];
+        std::vector<std::int64_t> line;
+        for (index[axis] = 0; index[axis] < c.extent[axis]; ++index[axis])
+          line.push_back(static_cast<std::int64_t>(c.at(index)));
+        m = integer(searched(line, 0, line.size(), x));
         break;
       }
     }

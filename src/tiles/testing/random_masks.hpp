@@ -37,11 +37,19 @@ inline std::string integer(Choices& choices, int depth) {
 }
 inline std::string boolean(Choices& choices, int depth) {
   static constexpr const char* comparisons[] = {" <= ", " < ", " >= ", " > ", " == ", " != "};
-  static constexpr const char* others[] = {
-      "ids:int[q] == ids:int[k]",  "names:int[q] == names:int[k]", "names:int[q // 2] != names:int[k]",
-      "seen:bool[q // 8][k // 8]", "seen:bool[h][k - q + 4]",      "bias[q] * real(k) < 20.0",
-      "bias[k] <= bias[q]",        "bias[k] == bias[q]",           "exp(bias[k]) > real(q - k)",
-      "ids:int[ids:int[k]] < 3"};
+  static constexpr const char* others[] = {"ids:int[q] == ids:int[k]",
+                                           "names:int[q] == names:int[k]",
+                                           "names:int[q // 2] != names:int[k]",
+                                           "seen:bool[q // 8][k // 8]",
+                                           "seen:bool[h][k - q + 4]",
+                                           "bias[q] * real(k) < 20.0",
+                                           "bias[k] <= bias[q]",
+                                           "bias[k] == bias[q]",
+                                           "exp(bias[k]) > real(q - k)",
+                                           "ids:int[ids:int[k]] < 3",
+                                           "upper_bound(names, k * 9) < 40",
+                                           "upper_bound(cu, q) == upper_bound(cu, k)",
+                                           "upper_bound(lines[q // 9], k) <= h + 3"};
   if (depth == 0 || choices.pick(4) == 0) {
     if (choices.pick(3) == 0) return std::string("(") + choices.of(others) + ")";
     return "(" + integer(choices, 2) + choices.of(comparisons) + integer(choices, 2) + ")";
