@@ -252,8 +252,10 @@ class Mods(Tool):
         width = self.file("w.npy", npy("<i8", "(2,)", struct.pack("<2q", 1, 3)))
         plan = self.json("explain", "--hq", 2, "--sq", 300, "--mask", "(k <= q) & (q - k < w:int[h])", "--bind", f"w={width}")
         self.assertEqual(plan["pairs"], 300 + (1 + 2 + 298 * 3))
-        plan = self.json("explain", "--packed", "5,140", "--mask", "key_lengths(n)", "--bind", f"n={lengths}")
-        self.assertEqual(plan["pairs"], 5 * 5)
+        packed = ["explain", "--packed", "5,140", "--mask", "key_lengths(n)", "--bind"]
+        self.misused(*packed, f"n={lengths}", says=["it has 3 entries, there are 2 sequences"])
+        two = self.file("two.npy", npy("<i4", "(2,)", struct.pack("<2i", 5, 0)))
+        self.assertEqual(self.json(*packed, f"n={two}")["pairs"], 5 * 5)
 
     def test_work_that_is_too_much_to_count(self):
         plan = self.json("explain", "--sq", 10000, "--mask", "(q * q + k) % 3 == 0")

@@ -169,6 +169,8 @@ std::vector<NamedCase> mod_cases() {
       of_lines("scores.alibi_without_a_mask", "both directions", on_every_call("score=\"alibi(slope)\"")),
       of_lines("scores.softcap_then_alibi_in_a_window", "one after the other",
                on_every_call("mask=\"causal & window(30, 0)\" score=\"9.0 * tanh(s / 9.0) + slope[h] * (k - q)\"")),
+      of_lines("scores.table_on_every_call", "a distance beyond the table is its nearest",
+               on_every_call("mask=causal score=\"s + table[h][k - q + 20]\"")),
       of_lines("scores.bias_on_every_call", "grouped heads, packed, positions, dim_v != dim",
                on_every_call("mask=causal score=\"s + bias[h][q][k]\"")),
       of_lines("masks.integers_beyond_floats", "compared exactly, whichever heads share an item",
