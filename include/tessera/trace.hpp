@@ -58,7 +58,8 @@ class Expr : public detail::Operators {
     else if constexpr (std::is_unsigned_v<T>) set(static_cast<std::uint64_t>(value));
     else set(Type::integer, static_cast<std::int64_t>(value));
   }
-  Expr(const Mask& mask);  // NOLINT: in a trace, what the mask says of its coordinates
+  Expr(const Mask& mask);                   // NOLINT: in a trace, what the mask says of its coordinates
+  explicit operator bool() const = delete;  // instead of if and ?: where(), instead of && and || & and |
   Expr& operator+=(const Expr& x) { return *this = *this + x; }
   Expr& operator-=(const Expr& x) { return *this = *this - x; }
   Expr& operator*=(const Expr& x) { return *this = *this * x; }

@@ -2,7 +2,11 @@
 #include "tessera/trace.hpp"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -193,6 +197,34 @@ TEST(Trace, RefusesWithTheExpressionAndItsPart) {
   });
   EXPECT_TRUE(contains(deep, "...")) << deep;
   EXPECT_LT(deep.size(), 2000u);
+}
+
+// What cannot be traced does not compile, and the compiler shows the line that says what to write instead.
+TEST(Trace, ABranchOnAnExpressionDoesNotCompile) {
+  namespace fs = std::filesystem;
+  std::string pattern = (fs::temp_directory_path() / "tessera-branch-XXXXXX").string();
+  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+  const fs::path folder = pattern, include = fs::path(__FILE__).parent_path() / "../../include";
+  const auto said = [&](const std::string& result) -> std::string {
+    std::ofstream(folder / "branch.cpp") << "#include <tessera/trace.hpp>\nusing namespace tessera;\n"
+                                         << "Mask mask() { return mask_mod([](Expr, Expr, Expr q, Expr k) -> Expr { "
+                                         << result << " }); }\n";
+    const std::string command = "c++ -std=c++20 -fsyntax-only -I'" + include.string() + "' '" +
+                                (folder / "branch.cpp").string() + "' > '" + (folder / "said").string() + "' 2>&1";
+    const bool compiles = std::system(command.c_str()) == 0;
+    std::ostringstream out;
+    out << std::ifstream(folder / "said").rdbuf();
+    return compiles ? "" : out.str();
+  };
+  EXPECT_EQ(said("return (k <= q) & (q != 3);"), "");
+  for (const char* branch :
+       {"if (k < 3) return true; return k <= q;", "return k < 3 ? Expr(true) : k <= q;", "return (k < 3) && (k <= q);",
+        "return (k < 3) || (k <= q);", "while (k < 3) k += 1; return k < q;"}) {
+    const std::string text = said(branch);
+    EXPECT_TRUE(contains(text, "error")) << branch << "\n" << text;
+    EXPECT_TRUE(contains(text, "instead of if and ?: where(), instead of && and || & and |")) << branch << "\n" << text;
+  }
+  fs::remove_all(folder);
 }
 
 TEST(Trace, AnExpressionBelongsToItsTrace) {
