@@ -405,17 +405,12 @@ const tiles::Run* run_from(std::span<const tiles::Run> runs, std::int64_t key_ti
 
 }  // namespace
 
-Cover cover_by_runs(const Tile& t, std::int64_t row, std::int64_t begin, std::int64_t end) {
+Cover first_run(const Tile& t, std::int64_t row, std::int64_t begin, std::int64_t end) {
   const auto runs = (*t.runs)[static_cast<std::size_t>(t.first_run_tile + row % t.queries / run_queries)];
-  Cover c{Coverage::empty, begin, begin};
-  for (const tiles::Run* run = run_from(runs, begin / run_keys); run && run != runs.data() + runs.size(); ++run) {
-    const std::int64_t from = std::max(begin, run->begin * run_keys), to = std::min(end, run->end * run_keys);
-    if (from >= to) break;
-    if (c.coverage == Coverage::empty) c = {run->full ? Coverage::full : Coverage::partial, from, to};
-    else if (!run->full || from != c.k_end) c = {Coverage::partial, c.k_begin, to};
-    else c.k_end = to;
-  }
-  return c;
+  const tiles::Run* run = begin < end ? run_from(runs, begin / run_keys) : nullptr;
+  if (!run || run->begin * run_keys >= end) return {Coverage::empty, begin, begin};
+  return {run->full ? Coverage::full : Coverage::partial, std::max(begin, run->begin * run_keys),
+          std::min(end, run->end * run_keys)};
 }
 
 std::int64_t next_block(const Tile& t, std::int64_t key, std::int64_t k_block) {

@@ -9,9 +9,9 @@
 // function of the standard library: code compiled for AVX-512 must never be the copy that the linker keeps.
 // Must not know: plans, threads, batches.
 #pragma once
+#include "cpu/applied_mods.hpp"
 #include "cpu/fault.hpp"
 #include "cpu/kernels.hpp"
-#include "cpu/mod_steps.hpp"
 
 namespace tessera::cpu {
 namespace {
@@ -20,6 +20,8 @@ template <class S>
 struct Forward {
   using F = typename S::F;
   using M = typename S::M;
+  using Applied = cpu::Applied<S>;
+  using Seen = cpu::Seen<S>;
   static constexpr int lanes = S::lanes;
   static constexpr int panel = 2 * lanes;  // rows in the lanes of two vectors
   static constexpr std::int64_t k_block = S::k_block;
@@ -54,40 +56,6 @@ struct Forward {
            padded(k_block * t.dim) + padded(k_block * t.dim_v) +  // K and V widened
            mod_floats(t.score, panels * panel, k_block, panel) + mod_floats(t.mask, panels * panel, k_block, panel);
   }
-  // A mod with its slots, in the scratch of one item.
-  struct Applied {
-    const Mod& mod;
-    const Mod wide;
-    Slots slots, wide_slots;
-    float *buffers, *values;
-    std::int64_t padded_rows, key = 0, keys = 0;  // the block whose slots are filled
-    std::int64_t wide_key = -1;                   // the block whose wide slots are filled
-
-    Applied(const Mod& m, std::int64_t rows, float* at)
-        : mod(m), wide(bind(m.wide, m.tables, m.table_count)), padded_rows(rows) {
-      slots.stride = wide_slots.stride = slot_stride(rows, k_block, panel);
-      slots.at = at, wide_slots.at = at + m.slot_count * slots.stride;
-      buffers = wide_slots.at + wide.slot_count * slots.stride;
-      values = buffers + max(m.buffers, wide.buffers) * strip_keys * panel;
-    }
-    void fill(const Tile& t, std::int64_t first, std::int64_t n) {
-      if (mod) key = first, keys = n, fill_keys(t, mod, padded_rows, panel, first, n, slots);
-    }
-    // out [n][panel], from scores s (out may be s): rows of the panel at `row`, keys [first, first + n), n <=
-    // strip_keys.
-    void run(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n, const float* s, float* out) {
-      if (!slots.exact || !fill_pairs(t, mod, padded_rows, row, panel, first, n, s, slots))
-        return run_wide(t, row, first, n, s, out);
-      Steps<S>::run({mod, slots, row, first - key, keys, s, buffers}, n, out);
-    }
-    __attribute__((noinline)) void run_wide(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n,
-                                            const float* s, float* out) {
-      if (wide_key < 0) fill_rows(t, wide, padded_rows, panel, wide_slots);
-      if (wide_key != key) fill_keys(t, wide, padded_rows, panel, key, keys, wide_slots), wide_key = key;
-      fill_pairs(t, wide, padded_rows, row, panel, first, n, s, wide_slots);
-      Steps<S>::run({wide, wide_slots, row, first - key, keys, s, buffers}, n, out);
-    }
-  };
   struct Scratch {
     float *q, *state, *closed, *redone, *rows, *s, *k, *v, *mods;
     std::int64_t q_size, state_size;
@@ -117,10 +85,11 @@ struct Forward {
     alignas(64) float above[panel];
     Positions(const Tile& t, std::int64_t first) : first_row(first) {
       const std::int64_t origin = TESSERA_FAULT(offset_ignored) ? 0 : t.q_position;
-      std::int64_t query[panel], lo = t.queries, hi = 0;
-      for (int lane = 0; lane < panel; ++lane) {  // lanes past the last row repeat it
-        query[lane] = min(first + lane, t.rows() - 1) % t.queries;
-        lo = min(lo, query[lane]), hi = max(hi, query[lane]);
+      std::int64_t query[panel], lo = t.queries, hi = 0, next = first % t.queries;
+      for (int lane = 0; lane < panel; ++lane) {
+        query[lane] = next;
+        lo = min(lo, next), hi = max(hi, next);
+        if (first + lane + 1 < t.rows() && ++next == t.queries) next = 0;  // lanes past the last row repeat it
       }
       for (int lane = 0; lane < panel; ++lane) above[lane] = static_cast<float>(query[lane] - lo);
       begin = origin + lo, end = origin + hi + 1;
@@ -210,9 +179,11 @@ struct Forward {
   }
 
   // ---------------------------------------------------------------------------------------------- mask and softmax
-  // Selects -inf where the mask is false, for S^T rows of keys [key, key + n).
-  static void mask(const Tile& t, const Positions& at, Applied& evaluated, float* s, std::int64_t key, std::int64_t n) {
-    if (!t.tiles->decided()) return mask_by_evaluation(t, at, evaluated, s, key, n);
+  // Selects -inf where the mask is false, for S^T rows of keys [key, key + n). seen: of these keys, where the mask has
+  // been evaluated; null: bands tell.
+  static void mask(const Tile& t, const Positions& at, const std::uint32_t* seen, float* s, std::int64_t key,
+                   std::int64_t n) {
+    if (seen) return mask_by_bits(seen, s, n);
     const auto bands = t.tiles->bands();
     const Band* band = bands.data();
     const std::int64_t band_count = static_cast<std::int64_t>(bands.size());
@@ -234,17 +205,13 @@ struct Forward {
       }
     }
   }
-  static __attribute__((noinline)) void mask_by_evaluation(const Tile& t, const Positions& at, Applied& evaluated,
-                                                           float* s, std::int64_t key, std::int64_t n) {
-    for (std::int64_t r = 0; r < n; r += strip_keys) {
-      const std::int64_t count = min(strip_keys, n - r);
-      evaluated.run(t, at.first_row, key + r, count, nullptr, evaluated.values);
-      for (std::int64_t i = 0; i < count * panel; i += lanes) {
-        float* at_s = s + r * panel + i;
-        const M keep = S::eq(S::load(evaluated.values + i), S::set(1));
+  static __attribute__((noinline)) void mask_by_bits(const std::uint32_t* seen, float* s, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i)
+      for (int half = 0; half < 2; ++half) {
+        float* at_s = s + i * panel + half * lanes;
+        const M keep = S::from_bits(seen[i] >> (half * lanes));
         S::store(at_s, S::select(keep, S::load(at_s), infinity(-1)));
       }
-    }
   }
   // The scores of n keys as the mod wants them.
   static __attribute__((noinline)) void modify(const Tile& t, const Positions& at, Applied& score, float* s,
@@ -264,23 +231,20 @@ struct Forward {
     return static_cast<float>(max(-limit, min(limit, d)));
   }
 
-  // What the panel attends to of keys [begin, end) of one block.
-  static Cover cover(const Tile& t, const Positions& at, std::int64_t begin, std::int64_t end) {
-    if (t.runs) return cover_by_runs(t, at.first_row, begin, end);
-    return t.tiles->cover(at.begin, at.end, begin, end);
+  // Whether every row of the panel attends to every key of [key, key + n).
+  static bool attended(const Tile& t, const Positions& at, const std::uint32_t* seen, std::int64_t key,
+                       std::int64_t n) {
+    if (seen) return Seen::all(seen, n);
+    const Cover c = t.tiles->cover(at.begin, at.end, key, key + n);
+    return c.coverage == Coverage::full && c.k_begin == key && c.k_end == key + n;
   }
 
-  // Whether every row of the panel attends to every key of [begin, end).
-  static bool attended(const Tile& t, const Positions& at, std::int64_t begin, std::int64_t end) {
-    const Cover c = cover(t, at, begin, end);
-    return c.coverage == Coverage::full && c.k_begin == begin && c.k_end == end;
-  }
-
-  // One block of keys [key, key + n) for one panel: k, v point at key's rows, coverage tells whether a mask is needed.
+  // One block of keys [key, key + n) for one panel: k, v point at key's rows, `partial` tells whether a mask is needed,
+  // seen: what an evaluated one says of these keys.
   template <bool Select>
-  static void block(const Tile& t, const Positions& at, bool partial, const float* k, std::int64_t k_stride,
-                    const float* v, std::int64_t v_stride, std::int64_t key, std::int64_t n, const float* q, float* s,
-                    float* state, Ahead& ahead, Applied& score, Applied& evaluated) {
+  static void block(const Tile& t, const Positions& at, bool partial, const std::uint32_t* seen, const float* k,
+                    std::int64_t k_stride, const float* v, std::int64_t v_stride, std::int64_t key, std::int64_t n,
+                    const float* q, float* s, float* state, Ahead& ahead, Applied& score) {
     float *m = reference(t, state), *l = sum(t, state);
     const F old0 = S::load(m), old1 = S::load(m + lanes);
     F m0 = old0, m1 = old1;
@@ -288,13 +252,16 @@ struct Forward {
     auto group = [&]<int size>() __attribute__((always_inline)) {
       for (; r + size <= n; r += size) {
         ahead.step();
-        const bool masked = partial && !TESSERA_FAULT(mask_skipped) && !attended(t, at, key + r, key + r + size);
-        if (!masked && !t.score) {
+        const bool masked =
+            partial && !TESSERA_FAULT(mask_skipped) && !attended(t, at, seen ? seen + r : seen, key + r, size);
+        if (masked && seen && Seen::none(seen + r, size)) {
+          for (int i = 0; i < 2 * size; ++i) S::store(s + r * panel + i * lanes, infinity(-1));
+        } else if (!masked && !t.score) {
           scores<size, true>(k + r * k_stride, k_stride, t.dim, q, s + r * panel, m0, m1);
         } else {
           scores<size, false>(k + r * k_stride, k_stride, t.dim, q, s + r * panel, m0, m1);
           if (t.score) modify(t, at, score, s + r * panel, key + r, size);
-          if (masked) mask(t, at, evaluated, s + r * panel, key + r, size);
+          if (masked) mask(t, at, seen ? seen + r : seen, s + r * panel, key + r, size);
           for (int i = 0; i < size; ++i) {
             m0 = S::max(S::load(s + (r + i) * panel), m0);
             m1 = S::max(S::load(s + (r + i) * panel + lanes), m1);
@@ -464,6 +431,7 @@ struct Forward {
     Applied evaluated(t.mask, padded_rows, w.mods + mod_floats(t.score, padded_rows, k_block, panel));
     if (t.score) fill_rows(t, t.score, padded_rows, panel, score.slots);
     if (t.mask) fill_rows(t, t.mask, padded_rows, panel, evaluated.slots);
+    Seen seen;
     const bool one_head = t.heads == 1;
     for (std::int64_t split = t.k_begin; split == t.k_begin || split < t.k_end; split += t.kv_split) {
       const std::int64_t split_end = min(split + t.kv_split, t.k_end);
@@ -480,16 +448,17 @@ struct Forward {
         std::int64_t k_stride, v_stride;
         const float* k = rows_fp32(t, t.k, t.k_token_stride, begin, end - begin, t.dim, last - first, w.k, k_stride);
         const float* v = rows_fp32(t, t.v, t.v_token_stride, begin, end - begin, t.dim_v, last - first, w.v, v_stride);
-        score.fill(t, begin, end - begin), evaluated.fill(t, begin, end - begin);
+        score.start(begin, end - begin), evaluated.start(begin, end - begin);
         Ahead ahead(t, end, max(0, min(k_block, all.k_end - end)), (last - first) * (k_block / S::qk_keys));
         for (std::int64_t p = first; p < last; ++p) {
           const Positions at(t, p * panel);
-          const Cover c = cover(t, at, begin, end);
+          const Cover c =
+              t.mask ? seen.look(t, evaluated, p * panel, begin, end) : t.tiles->cover(at.begin, at.end, begin, end);
           if (c.coverage == Coverage::empty) continue;
           const std::int64_t skip = c.k_begin - begin;
-          block<Select>(t, at, c.coverage == Coverage::partial, k + skip * k_stride, k_stride, v + skip * v_stride,
-                        v_stride, c.k_begin, c.k_end - c.k_begin, w.q + p * w.q_size, w.s,
-                        states + (p - first) * w.state_size, ahead, score, evaluated);
+          block<Select>(t, at, c.coverage == Coverage::partial, t.mask ? seen.bits + skip : nullptr,
+                        k + skip * k_stride, k_stride, v + skip * v_stride, v_stride, c.k_begin, c.k_end - c.k_begin,
+                        w.q + p * w.q_size, w.s, states + (p - first) * w.state_size, ahead, score);
         }
       }
       if (split == t.k_begin && split_end == t.k_end) break;

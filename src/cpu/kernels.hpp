@@ -51,8 +51,8 @@ inline std::int64_t state_floats(std::int64_t panel, std::int64_t dim_v) { retur
 // The grid of the runs: finer than items and key blocks, or documents of a few hundred tokens would be mostly padding.
 // A panel's rows lie in one tile; register blocks of keys do not cross one.
 inline constexpr std::int64_t run_queries = 32, run_keys = 24;
-// What the runs say of the row's tile and keys [begin, end).
-Cover cover_by_runs(const Tile& tile, std::int64_t row, std::int64_t begin, std::int64_t end);
+// What of keys [begin, end) lies in the first run of the row's tile that reaches into them.
+Cover first_run(const Tile& tile, std::int64_t row, std::int64_t begin, std::int64_t end);
 // The first key from `key` on, itself the first of a block, whose block some query of the tile attends to; or past the
 // last key.
 std::int64_t next_block(const Tile& tile, std::int64_t key, std::int64_t k_block);

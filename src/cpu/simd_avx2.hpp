@@ -136,6 +136,13 @@ struct Avx2 {
   static M either(M a, M b) { return _mm256_or_ps(a, b); }
   static M none() { return _mm256_setzero_ps(); }
   static F select(M m, F a, F b) { return _mm256_blendv_ps(b, a, m); }
+  // A mask as bits, that of lane 0 lowest, and back (bits above the lanes say nothing).
+  static std::uint32_t bits(M m) { return static_cast<std::uint32_t>(_mm256_movemask_ps(m)); }
+  static M from_bits(std::uint32_t bits) {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane));
+  }
 
   // 2^(c x) for x <= 0 < c; exactly 1 at 0 and exactly 0 below c x = -127; NaN stays NaN. See exp2.hpp.
   static F exp2(F x, F c) {

@@ -38,6 +38,9 @@ struct Avx512 {
   static M either(M a, M b) { return static_cast<M>(a | b); }
   static M none() { return 0; }
   static F select(M m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
+  // A mask as bits, that of lane 0 lowest, and back (bits above the lanes say nothing).
+  static std::uint32_t bits(M m) { return m; }
+  static M from_bits(std::uint32_t bits) { return static_cast<M>(bits); }
 
   // 2^(c x) for x <= 0 < c; exactly 1 at 0, exactly 0 below c x = -126 (no denormal ever reaches a product: they cost
   // 100 cycles each on some cores); NaN stays NaN, since "not less than" holds for it. See exp2.hpp.

@@ -87,6 +87,15 @@ struct Scalar {
   static F select(M m, F a, F b) {
     return each([&](int i) { return m.x[i] ? a.x[i] : b.x[i]; });
   }
+  // A mask as bits, that of lane 0 lowest, and back (bits above the lanes say nothing).
+  static std::uint32_t bits(M m) {
+    std::uint32_t r = 0;
+    for (int i = 0; i < lanes; ++i) r |= std::uint32_t{m.x[i]} << i;
+    return r;
+  }
+  static M from_bits(std::uint32_t bits) {
+    return test([&](int i) { return (bits >> i & 1) != 0; });
+  }
 
   // 2^(c x) for x <= 0 < c; exactly 1 at 0 and exactly 0 below c x = -127; NaN stays NaN. See exp2.hpp.
   static F exp2(F a, F c) {
