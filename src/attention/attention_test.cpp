@@ -43,6 +43,35 @@ TEST(Attention, ACallOnAKnownPlanAllocatesNothing) {
   }
 }
 
+// The maps of masks that read tensors are made in every call, in memory that the thread keeps.
+TEST(Attention, NorDoesOneWhoseMaskReadsTensors) {
+  Call call(700, 32);
+  std::vector<std::int32_t> ids(700), lengths{600};
+  std::vector<float> slopes{0.5f};
+  const auto number = [&](std::size_t documents) {
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * documents / ids.size());
+  };
+  Inputs in = call.in();
+  in.bind = {
+      {"ids", tensor(ids.data(), {700})}, {"len", tensor(lengths.data(), {1})}, {"slope", tensor(slopes.data(), {1})}};
+  for (const char* mask :
+       {"causal & documents(ids)", "key_lengths(len)", "documents(ids) & key_lengths(len) | q == k"}) {
+    const Options options{.mask = parse_mask(mask), .score = parse_score("s + slope[h] * (k - q)")};
+    number(7);
+    attention(in, call.out(), options, {.threads = 1});
+    const std::vector<float> first = call.o;
+    number(5), lengths[0] = 500;  // other values, as many of them
+    const tests::AllocationCount count;
+    attention(in, call.out(), options, {.threads = 1});
+    EXPECT_EQ(count.of_all_threads(), 0u) << mask;
+    EXPECT_NE(call.o, first) << mask;
+    number(7), lengths[0] = 600;
+    attention(in, call.out(), options, {.threads = 1});
+    EXPECT_EQ(count.of_all_threads(), 0u) << mask;
+    EXPECT_EQ(call.o, first) << mask;
+  }
+}
+
 TEST(Attention, APlanRunsWithItsWorkspaceAndRefusesOtherTensors) {
   Call call(70, 16), expected(70, 16), other(71, 16);
   attention(expected.in(), expected.out(), {.mask = causal()});

@@ -13,6 +13,7 @@
 #include "cpu/fault.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/pool.hpp"
+#include "mods/kept.hpp"
 #include "mods/program.hpp"
 #include "problem/bindings.hpp"
 #include "problem/validate.hpp"
@@ -90,11 +91,12 @@ struct Work {
   const tiles::RunMaps* runs = nullptr;
 
   // The runs of a mask that bands do not describe, from the values of this call if the plan has none.
-  void map_runs() {
+  void map_runs(const mods::Keeping& keeping) {
     const Problem& p = plan.problem;
     runs = plan.runs.get();
     if (runs || !worth_mapping(plan) || p.tokens_q == 0 || p.batch == 0) return;
-    std::vector<tiles::Grid> grids;
+    const mods::Keeping::Use kept(keeping);
+    mods::Vector<tiles::Grid> grids;
     for (std::int64_t i = 0; i < p.batch; ++i) {
       const Extent e = extent(i);
       if (e.q_offset > mods::farthest / 2 || e.q_offset < -mods::farthest / 2) return;
@@ -359,6 +361,7 @@ class CpuBackend final : public Backend {
   void run_in(char* memory, int wanted, const PlanData& plan, const Inputs& in, const Outputs& out,
               const Exec& exec) const {
     const Problem& p = plan.problem;
+    const mods::Keeping keeping;  // the maps of this call
     Work work{plan, in, out, kernels_, p.heads_q / plan.tiling.heads_per_tile};
     work.bind_mods();
     work.scratch = memory;  // first, so that it is aligned whatever follows
@@ -373,7 +376,7 @@ class CpuBackend final : public Backend {
       work.widen_sinks();
       rest += padded(static_cast<std::size_t>(p.heads_q) * sizeof(float));
     }
-    work.map_runs();
+    work.map_runs(keeping);
     work.partial = reinterpret_cast<float*>(rest), work.tile_floats = tile_floats(plan);
 
     Executor& executor = exec.executor ? *exec.executor : pool();

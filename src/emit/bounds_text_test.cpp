@@ -113,7 +113,7 @@ class Compiled {
 
 // What a trial's functions are called with.
 struct Bindings {
-  std::vector<mods::Summary> summaries;
+  mods::Vector<mods::Summary> summaries;
   std::vector<SummaryView> views;
   std::vector<std::uint64_t> words;
   explicit Bindings(const Trial& trial)

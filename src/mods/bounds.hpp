@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "mods/bounds_summary.hpp"
 #include "mods/graph.hpp"
@@ -55,7 +54,7 @@ class Bounds {
   };
   struct Sum {
     std::int64_t constant = 0;
-    std::vector<Term> terms;  // sorted by step
+    Vector<Term> terms;  // sorted by step
     bool operator==(const Sum&) const = default;
   };
   static constexpr std::uint32_t absent = ~std::uint32_t{0};
@@ -110,19 +109,19 @@ class Bounds {
   std::uint64_t signature(std::uint32_t sum);
 
   std::span<const Summary> summaries_;
-  std::vector<Step> steps_;
-  std::vector<Flat> sums_;
-  std::vector<Term> terms_;
-  std::vector<Sum> divided_;  // of steps that are divisions or remainders: what they divide, else empty
+  Vector<Step> steps_;
+  Vector<Flat> sums_;
+  Vector<Term> terms_;
+  Vector<Sum> divided_;  // of steps that are divisions or remainders: what they divide, else empty
   std::uint32_t root_ = 0;
   bool distance_only_ = true;
   Box box_;
   // What is known of each step: on box_ where it is not stale, else on a box before.
-  std::vector<std::uint8_t> stale_;
-  std::vector<IntegerRange> integers_;
-  std::vector<RealRange> reals_;
-  std::vector<Truth> truths_;
-  std::vector<std::uint64_t> signatures_;
+  Vector<std::uint8_t> stale_;
+  Vector<IntegerRange> integers_;
+  Vector<RealRange> reals_;
+  Vector<Truth> truths_;
+  Vector<std::uint64_t> signatures_;
 };
 
 }  // namespace tessera::mods

@@ -178,8 +178,8 @@ std::uint32_t Bounds::compare(Op op, const Sum& a, const Sum& b) {
 }
 
 void Bounds::translate(const Graph& graph, std::int64_t b, std::int64_t h) {
-  std::vector<Sum> sum(graph.nodes.size());
-  std::vector<std::uint32_t> place(graph.nodes.size(), absent);  // of booleans and reals: the step
+  Vector<Sum> sum(graph.nodes.size());
+  Vector<std::uint32_t> place(graph.nodes.size(), absent);  // of booleans and reals: the step
   const auto constant = [&](Type type, std::int64_t bits) {
     Step step;
     step.op = Op::constant, step.type = type, step.value = bits;
@@ -227,7 +227,7 @@ void Bounds::translate(const Graph& graph, std::int64_t b, std::int64_t h) {
           break;
       }
       if (!exact) {
-        std::vector<Sum> given;
+        Vector<Sum> given;
         for (std::size_t a = 0; a < node.arg_count; ++a) given.push_back(sum[arg(a)]);
         result = integer_step(node.op, given, node.slot);
       }

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <functional>
 #include <unordered_map>
+#include <utility>
 #include <utility>
 
 namespace tessera::mods {
@@ -92,14 +94,16 @@ void Summary::renumber(std::int64_t line) {
   std::int64_t last = least;
   bool keep = true;
   walk(table_, start, stride_[3], columns, [&](std::int64_t key) { keep = keep && key >= last, last = key; });
-  std::unordered_map<std::int64_t, std::int64_t> number;
+  std::unordered_map<std::int64_t, std::int64_t, std::hash<std::int64_t>, std::equal_to<>,
+                     Kept<std::pair<const std::int64_t, std::int64_t>>>
+      number;
   if (!keep)
     walk(table_, start, stride_[3], columns, [&](std::int64_t key) {
       if (number.size() < too_many) number.try_emplace(key, static_cast<std::int64_t>(number.size()));
       else keep = keep || !number.contains(key);
     });
   if (!keep) {
-    std::vector<std::pair<std::int64_t, std::int64_t>> sorted(number.begin(), number.end());
+    Vector<std::pair<std::int64_t, std::int64_t>> sorted(number.begin(), number.end());
     std::sort(sorted.begin(), sorted.end());
     for (const auto& [key, n] : sorted) names_.keys.push_back(key), names_.numbers.push_back(n);
   }
@@ -149,10 +153,10 @@ std::size_t Summary::bytes() const {
   return entries_.capacity() * sizeof(Entry) + numbers * sizeof(std::int64_t);
 }
 
-std::vector<Summary> summarise(const Graph& graph, std::span<const Table> tables) {
+Vector<Summary> summarise(const Graph& graph, std::span<const Table> tables) {
   // Captures whose elements are only ever compared for equality with elements of the same line (all indices but the
   // last are the same).
-  std::vector<bool> names_only(graph.captures.size(), true);
+  Vector<bool> names_only(graph.captures.size(), true);
   const auto slot_of = [&](std::uint16_t node) {
     return graph.nodes[node].op == Op::load ? static_cast<int>(graph.nodes[node].slot) : -1;
   };
@@ -171,7 +175,7 @@ std::vector<Summary> summarise(const Graph& graph, std::span<const Table> tables
   if (!graph.nodes.empty())
     if (const int slot = slot_of(static_cast<std::uint16_t>(graph.nodes.size() - 1)); slot >= 0)
       names_only[static_cast<std::size_t>(slot)] = false;
-  std::vector<Summary> summaries;
+  Vector<Summary> summaries;
   summaries.reserve(graph.captures.size());
   for (std::size_t i = 0; i < graph.captures.size(); ++i)
     summaries.emplace_back(i < tables.size() ? tables[i] : Table{}, graph.captures[i], names_only[i]);

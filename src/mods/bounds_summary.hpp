@@ -4,10 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "mods/graph.hpp"
 #include "mods/intervals.hpp"
+#include "mods/kept.hpp"
 
 namespace tessera::mods {
 
@@ -36,7 +36,7 @@ class Summary {
 
  private:
   struct Names {
-    std::vector<std::int64_t> first, keys, numbers;  // intervals::SummaryNames
+    Vector<std::int64_t> first, keys, numbers;  // intervals::SummaryNames
   };
   intervals::SummaryNames names() const {
     if (names_.first.empty()) return {};
@@ -50,11 +50,11 @@ class Summary {
   int rank_ = 1;
   std::array<std::int64_t, 4> stride_{};  // outer, inner, row, column
   intervals::SummaryLayout layout_{};
-  std::vector<Entry> entries_;
+  Vector<Entry> entries_;
   Names names_;
 };
 
 // Of the captures of a graph, in order.
-std::vector<Summary> summarise(const Graph& graph, std::span<const Table> tables);
+Vector<Summary> summarise(const Graph& graph, std::span<const Table> tables);
 
 }  // namespace tessera::mods

@@ -20,7 +20,7 @@ RunMaps::RunMaps(const Graph& mask, std::span<const mods::Table> tables, std::sp
                                             [&](const Grid& grid) { return !(grid == sequences[0]); });
   heads_ = sees.head ? heads : 1;
   const std::size_t distinct = per_sequence_ ? sequences.size() : std::min<std::size_t>(1, sequences.size());
-  const std::vector<mods::Summary> summaries = mods::summarise(mask, tables);
+  const mods::Vector<mods::Summary> summaries = mods::summarise(mask, tables);
   maps_.reserve(distinct * static_cast<std::size_t>(heads_));
   for (std::size_t i = 0; i < distinct; ++i)
     for (std::int64_t h = 0; h < heads_; ++h)

@@ -2,7 +2,6 @@
 // tensors that it reads.
 // Must not know: devices.
 #pragma once
-#include <vector>
 
 #include "tiles/runs.hpp"
 
@@ -23,7 +22,7 @@ class RunMaps {
  private:
   bool per_sequence_ = false;
   std::int64_t heads_ = 1;  // maps of each sequence
-  std::vector<Runs> maps_;
+  mods::Vector<Runs> maps_;
 };
 
 // Whether a mask's runs are the same in every call of a shape: it reads no tensor.

@@ -216,7 +216,7 @@ class Derivation {
       std::int64_t begin, end;  // of j - i + whole_rows - 1
       bool full;
     };
-    std::vector<Stretch> diagonals;
+    mods::Vector<Stretch> diagonals;
     if (whole_rows > 0 && whole_columns > 0)
       for (std::int64_t d = 0; d < whole_rows + whole_columns - 1; ++d) {
         const std::int64_t j = std::max(std::int64_t{0}, d - (whole_rows - 1)), i = j - d + whole_rows - 1;
@@ -247,15 +247,15 @@ class Derivation {
   }
 
   const Graph& mask_;
-  std::vector<mods::Table> tables_;
+  mods::Vector<mods::Table> tables_;
   Grid grid_;
   std::int64_t rows_, columns_;  // of tiles
   mods::Point point_;
   mods::Bounds bounds_;
   std::size_t effort_;
   Runs out_;
-  std::vector<Run> pieces_, row_;  // of the query range at hand, and of those that it lies in
-  std::vector<Interval> undecided_;
+  mods::Vector<Run> pieces_, row_;  // of the query range at hand, and of those that it lies in
+  mods::Vector<Interval> undecided_;
 };
 
 std::size_t Runs::full_tiles() const {

@@ -7,9 +7,9 @@
 #include <iosfwd>
 #include <limits>
 #include <span>
-#include <vector>
 
 #include "mods/bounds.hpp"
+#include "mods/kept.hpp"
 #include "tessera/expr.hpp"
 
 namespace tessera::tiles {
@@ -52,8 +52,8 @@ class Runs {
  private:
   friend class Derivation;
   bool exact_ = true;
-  std::vector<std::uint32_t> offsets_{0};  // of each query tile's first run
-  std::vector<Run> runs_;
+  mods::Vector<std::uint32_t> offsets_{0};  // of each query tile's first run
+  mods::Vector<Run> runs_;
 };
 std::ostream& operator<<(std::ostream& out, const Run& run);    // "full [2, 5)"
 std::ostream& operator<<(std::ostream& out, const Runs& runs);  // a line a query tile
