@@ -66,8 +66,11 @@ struct Tiling {
   std::int64_t panel = 0;           // rows that one inner loop works on at a time
   std::int64_t k_block = 0;         // keys between two rescalings; the grid starts at key 0
   std::int64_t kv_split = 0;        // keys after which a partial result is closed and merged; the same for every shape
-  std::int64_t splits = 1;          // work items that share one query tile, merged by `combine` in key order
-  std::int64_t items = 0;           // work items in all; packed: an upper bound
+  // Queries x keys of the tiles in which a mask that bands do not describe is known to be empty, full or partial; 0:
+  // bands describe it, or nothing is known of it before it is evaluated.
+  std::int64_t run_queries = 0, run_keys = 0;
+  std::int64_t splits = 1;  // work items that share one query tile, merged by `combine` in key order
+  std::int64_t items = 0;   // work items in all; packed: an upper bound
   bool operator==(const Tiling&) const = default;
 };
 

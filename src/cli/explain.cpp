@@ -121,7 +121,10 @@ int run(const Flags& flags) {
     gbytes = best_of([&] { return dram.gbytes_per_s(); }, 5);
   }
   const double arithmetic_ms = flops / gflops * 1e-6, memory_ms = p->cost.bytes / gbytes * 1e-6;
-  const ShapeTiles map(shape, p->tiling.q_tile, p->tiling.k_block);
+  const bool runs = p->tiling.run_queries > 0;
+  const std::int64_t q_tile = runs ? p->tiling.run_queries : p->tiling.q_tile;
+  const std::int64_t k_tile = runs ? p->tiling.run_keys : p->tiling.k_block;
+  const ShapeTiles map(shape, q_tile, k_tile);
   const TileCount tiles = map.count();
   const std::vector<Verdict> why = verdicts(shape, p);
 
@@ -130,7 +133,7 @@ int run(const Flags& flags) {
                                      : printed(p->tiles)));
   answer.say(
       fmt::format("  {:.0f} tiles of {} queries x {} keys for each head: {:.0f} full, {:.0f} partial, {:.0f} empty\n",
-                  tiles.all(), p->tiling.q_tile, p->tiling.k_block, tiles.full, tiles.partial, tiles.empty));
+                  tiles.all(), q_tile, k_tile, tiles.full, tiles.partial, tiles.empty));
   if (flags.picture) answer.say(picture_text(shape, map, tiles));
   answer.say("plan\n" + indented(printed(p)));
   answer.say(fmt::format("  workspace: {} on {} thread{}\n",
@@ -179,6 +182,8 @@ int run(const Flags& flags) {
                                 {"heads_per_tile", p->tiling.heads_per_tile},
                                 {"panel", p->tiling.panel},
                                 {"k_block", p->tiling.k_block},
+                                {"run_queries", p->tiling.run_queries},
+                                {"run_keys", p->tiling.run_keys},
                                 {"kv_split", p->tiling.kv_split},
                                 {"splits", p->tiling.splits},
                                 {"items", p->tiling.items}}},

@@ -67,8 +67,9 @@ std::shared_ptr<const tiles::RunMaps> fixed_runs(const PlanData& plan) {
   const std::int64_t offset = p.q_offset.value_or(p.tokens_kv - p.tokens_q);
   if (!worth_mapping(plan) || !tiles::runs_are_fixed(p.mask.graph()) || p.packed || p.offset_per_sequence) return {};
   if (p.tokens_q == 0 || p.batch == 0 || offset > mods::farthest / 2 || offset < -mods::farthest / 2) return {};
-  const std::vector<tiles::Grid> grids(static_cast<std::size_t>(p.batch),
-                                       {offset, p.tokens_q, p.tokens_kv, run_queries, run_keys});
+  const std::vector<tiles::Grid> grids(
+      static_cast<std::size_t>(p.batch),
+      {offset, p.tokens_q, p.tokens_kv, plan.tiling.run_queries, plan.tiling.run_keys});
   return std::make_shared<const tiles::RunMaps>(p.mask.graph(), std::span<const mods::Table>{}, grids, p.heads_q);
 }
 
@@ -100,7 +101,7 @@ struct Work {
     for (std::int64_t i = 0; i < p.batch; ++i) {
       const Extent e = extent(i);
       if (e.q_offset > mods::farthest / 2 || e.q_offset < -mods::farthest / 2) return;
-      grids.push_back({e.q_offset, e.queries, e.keys, run_queries, run_keys});
+      grids.push_back({e.q_offset, e.queries, e.keys, plan.tiling.run_queries, plan.tiling.run_keys});
     }
     own_runs = tiles::RunMaps(p.mask.graph(), {mask_tables.data(), p.mask.graph().captures.size()}, grids, p.heads_q);
     runs = &own_runs;
@@ -321,6 +322,7 @@ class CpuBackend final : public Backend {
     };
     if (!p.score.is_identity()) plan.score = program(p.score.graph());
     if (!plan.tiles.decided()) plan.mask = program(p.mask.graph());
+    if (worth_mapping(plan)) cut.run_queries = run_queries, cut.run_keys = run_keys;
     plan.runs = fixed_runs(plan);
     Tile widest;
     widest.dim = p.dim, widest.dim_v = p.dim_v;

@@ -45,7 +45,9 @@ std::ostream& operator<<(std::ostream& out, const Plan& plan) {
       << "  work       " << (d.problem.packed ? "<= " : "") << t.items << " items of " << t.q_tile << " queries";
   if (t.heads_per_tile > 1) out << " x " << t.heads_per_tile << " heads";
   if (t.tiles_at_once > 1) out << ", up to " << t.tiles_at_once << " at once";
-  out << ", panels of " << t.panel << " rows, blocks of " << t.k_block << " keys\n"
+  out << ", panels of " << t.panel << " rows, blocks of " << t.k_block << " keys";
+  if (t.run_queries > 0) out << ", the mask in tiles of " << t.run_queries << " x " << t.run_keys;
+  out << '\n'
       << "  splits     " << t.splits << (t.splits > 1 ? " over the keys, merged in order" : " (keys are not split)")
       << "; a partial result every " << t.kv_split << " keys\n"
       << "  workspace  " << amount(static_cast<double>(d.partial_bytes), "B") << " + "
