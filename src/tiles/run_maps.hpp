@@ -11,7 +11,7 @@ class RunMaps {
  public:
   RunMaps() = default;
   // sequences: the grid of each, all of one tile size. Masks that are costly to decide stay undecided in part: the maps
-  // take at most about a tenth of the time of the attention itself.
+  // take at most about a tenth of the time of the attention itself, and no longer than what grows with the queries.
   RunMaps(const Graph& mask, std::span<const mods::Table> tables, std::span<const Grid> sequences, std::int64_t heads);
 
   const Runs& at(std::int64_t sequence, std::int64_t head) const {

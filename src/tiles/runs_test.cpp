@@ -1,5 +1,6 @@
 // Runs against the mask evaluated on every cell of every tile: sound, minimal, and in the one form there is.
 #include "tiles/runs.hpp"
+#include "tiles/run_maps.hpp"
 
 #include <gtest/gtest.h>
 
@@ -252,6 +253,40 @@ TEST(Runs, CountTheirTiles) {
   EXPECT_EQ(runs.bytes(), 11 * 4 + 19 * sizeof(tiles::Run));
   EXPECT_EQ(runs, tiles::derive(causal().graph(), {}, 3, 5, {0, 640, 640, 64, 64}));
   EXPECT_FALSE(runs == tiles::derive(causal().graph(), {}, 0, 0, {0, 640, 576, 64, 64}));
+}
+
+// A mask that is mixed in every tile: deciding all of them would take days.
+TEST(RunMaps, AreNotExactAtAnyPrice) {
+  const Graph mixed = parse_mask("(q * k) % 7 < 4").graph();
+  const auto of = [&](std::int64_t n) {
+    const Grid grid{0, n, n, 32, 24};
+    return std::make_pair(grid, tiles::RunMaps(mixed, {}, {&grid, 1}, 1).at(0, 0));
+  };
+  const auto [small, decided] = of(300);
+  EXPECT_TRUE(decided.exact());
+  const auto [huge, given_up] = of(std::int64_t{1} << 22);
+  EXPECT_FALSE(given_up.exact());
+  ASSERT_EQ(given_up.query_tiles(), static_cast<std::size_t>(huge.query_tiles()));
+  for (const std::size_t i : {std::size_t{0}, given_up.query_tiles() / 2, given_up.query_tiles() - 1}) {
+    // Row 0 holds the query 0, which attends to every key, and others that do not.
+    ASSERT_EQ(given_up[i].size(), 1u) << i;
+    EXPECT_EQ(given_up[i][0].begin, 0u);
+    EXPECT_EQ(std::int64_t{given_up[i][0].end}, huge.key_tiles());
+    EXPECT_FALSE(given_up[i][0].full);
+  }
+}
+
+// What is structured stays exact however long it is: its tiles grow with the queries, not with the pairs.
+TEST(RunMaps, OfAMillionTokensInDocumentsAreExact) {
+  constexpr std::int64_t n = 1 << 20;
+  std::vector<std::int64_t> ids(n);
+  for (std::int64_t i = 0; i < n; ++i) ids[static_cast<std::size_t>(i)] = i * i / (n * 1049);  // 1000 of all lengths
+  mods::Table table;
+  table.data = ids.data(), table.dtype = DType::i64, table.extent[0] = n, table.stride[0] = 1;
+  const Grid grid{0, n, n, 32, 24};
+  const tiles::RunMaps maps(parse_mask("causal & documents(ids)").graph(), {&table, 1}, {&grid, 1}, 1);
+  EXPECT_TRUE(maps.at(0, 0).exact());
+  EXPECT_LT(maps.at(0, 0).bytes(), std::size_t{8} << 20);
 }
 
 TEST(Runs, OfNothingAreEmpty) {
