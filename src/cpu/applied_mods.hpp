@@ -18,28 +18,32 @@ struct Applied {
   float *buffers, *values;
   std::int64_t padded_rows, key = 0, keys = 0;  // of the block at hand
   std::int64_t wide_key = -1;                   // the block whose wide slots are filled
+  std::int64_t row_filled = -1, wide_row = -1;  // the panels whose slots of pairs by rows are
   bool filled = false;
 
   Applied(const Mod& m, std::int64_t rows, float* at)
       : mod(m), wide(bind(m.wide, m.tables, m.table_count)), padded_rows(rows) {
-    slots.stride = wide_slots.stride = slot_stride(rows, S::k_block, panel);
+    slots.stride = slot_stride(mod, rows, S::k_block, panel), wide_slots.stride = slot_stride(wide, rows, S::k_block, panel);
     slots.at = at, wide_slots.at = at + m.slot_count * slots.stride;
-    buffers = wide_slots.at + wide.slot_count * slots.stride;
+    buffers = wide_slots.at + wide.slot_count * wide_slots.stride;
     values = buffers + (m.buffers > wide.buffers ? m.buffers : wide.buffers) * strip_keys * panel;
   }
-  void start(std::int64_t first, std::int64_t n) { key = first, keys = n, filled = false; }
+  void start(std::int64_t first, std::int64_t n) { key = first, keys = n, filled = false, row_filled = -1; }
   // out [n][panel], from scores s (out may be s): rows of the panel at `row`, keys [first, first + n) of the block, n
   // <= strip_keys.
   void run(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n, const float* s, float* out) {
     if (!filled) fill_keys(t, mod, padded_rows, panel, key, keys, slots), filled = true;
-    if (!slots.exact || !fill_pairs(t, mod, padded_rows, row, panel, first, n, s, slots))
+    if (mod.by_rows && row_filled != row) fill_by_rows(t, mod, row, panel, key, keys, slots), row_filled = row;
+    if (!slots.exact || !slots.by_rows_exact || !fill_pairs(t, mod, padded_rows, row, panel, first, n, s, slots))
       return run_wide(t, row, first, n, s, out);
     Steps<S>::run({mod, slots, row, first - key, keys, s, buffers}, n, out);
   }
   __attribute__((noinline)) void run_wide(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n,
                                           const float* s, float* out) {
     if (wide_key < 0) fill_rows(t, wide, padded_rows, panel, wide_slots);
-    if (wide_key != key) fill_keys(t, wide, padded_rows, panel, key, keys, wide_slots), wide_key = key;
+    if (wide_key != key)
+      fill_keys(t, wide, padded_rows, panel, key, keys, wide_slots), wide_key = key, wide_row = -1;
+    if (wide.by_rows && wide_row != row) fill_by_rows(t, wide, row, panel, key, keys, wide_slots), wide_row = row;
     fill_pairs(t, wide, padded_rows, row, panel, first, n, s, wide_slots);
     Steps<S>::run({wide, wide_slots, row, first - key, keys, s, buffers}, n, out);
   }

@@ -45,6 +45,10 @@ bool evaluate_graph(const Tile& tile, const Mod& mod, const Graph& graph, std::i
   for (std::int64_t i = 0; i < keys; ++i) c.k[static_cast<std::size_t>(i)] = key + i;
   bool exact = true;
   for (std::int64_t lane = 0; lane < panel; ++lane) {
+    if (first_row + lane >= tile.rows()) {  // lanes past the last row repeat it
+      for (std::int64_t i = 0; i < keys; ++i) out[i * panel + lane] = out[i * panel + lane - 1];
+      continue;
+    }
     mods::Line line{origin(tile), nullptr, nullptr, c.k.data(), nullptr};
     coordinates_of_row(tile, first_row + lane, line.at.h, line.at.q);
     if (s) {
@@ -109,13 +113,15 @@ Mod bind(const mods::Program* program, const mods::Table* tables, std::int64_t t
   mod.steps = program->steps.data(), mod.step_count = static_cast<std::int64_t>(program->steps.size());
   mod.buffers = program->buffers, mod.result = program->result;
   mod.wide = program->wide.empty() ? nullptr : program->wide.data();
+  for (const mods::Slot& slot : program->slots) mod.by_rows |= slot.by_rows;
   return mod;
 }
 
 std::int64_t mod_floats(const Mod& mod, std::int64_t padded_rows, std::int64_t k_block, std::int64_t panel) {
   if (!mod) return 0;
   const Mod wide = bind(mod.wide, mod.tables, mod.table_count);
-  return (mod.slot_count + wide.slot_count) * slot_stride(padded_rows, k_block, panel) +
+  return mod.slot_count * slot_stride(mod, padded_rows, k_block, panel) +
+         wide.slot_count * slot_stride(wide, padded_rows, k_block, panel) +
          (std::max(mod.buffers, wide.buffers) + 1) * strip_keys * panel;
 }
 
@@ -177,13 +183,49 @@ void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::
   slots.first_key = key, slots.next_key = key + keys;
 }
 
+void fill_by_rows(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
+                  std::int64_t keys, Slots& slots) {
+  Coordinates& c = coordinates();
+  // As fill_keys() has them: distances are queries seen from the last key.
+  const std::int64_t distances = tile.queries + keys - 1;
+  c.k.resize(static_cast<std::size_t>(keys)), c.q.resize(static_cast<std::size_t>(distances));
+  c.out.resize(static_cast<std::size_t>(distances));
+  for (std::size_t i = 0; i < c.k.size(); ++i) c.k[i] = key + static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < c.q.size(); ++i) c.q[i] = tile.q_position + static_cast<std::int64_t>(i);
+  const float* values = c.out.data();
+  const std::int64_t last = std::min(first_row + panel, tile.rows()) - 1;
+  slots.by_rows_exact = true;
+  for (std::int64_t i = 0; i < mod.slot_count; ++i) {
+    const mods::Slot& slot = mod.slots[i];
+    if (!slot.by_rows) continue;
+    float* at = slots.at + i * slots.stride;
+    const auto evaluate = [&](std::int64_t head) {
+      mods::Line line{origin(tile)};
+      line.at.h = tile.first_head + head, line.at.k = key + keys - 1;
+      std::int64_t count = 1;
+      if (slot.within == Axis::key) line.k = c.k.data(), count = keys;
+      if (slot.within == Axis::distance) line.q = c.q.data(), count = distances;
+      slots.by_rows_exact &= mods::evaluate_line(slot.graph, line, count, tables_of(mod), c.out.data());
+    };
+    for (std::int64_t lane = 0; lane < panel; ++lane) {
+      const std::int64_t row = std::min(first_row + lane, last);  // lanes past the last row repeat it
+      if (lane == 0 || (row % tile.queries == 0 && first_row + lane == row)) evaluate(row / tile.queries);
+      const std::int64_t query = row % tile.queries;
+      for (std::int64_t j = 0; j < keys; ++j)
+        at[j * panel + lane] = values[slot.within == Axis::distance ? query + keys - 1 - j
+                                      : slot.within == Axis::key    ? j
+                                                                    : 0];
+    }
+  }
+}
+
 bool fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t first_row, std::int64_t panel,
                 std::int64_t key, std::int64_t keys, const float* s, Slots& slots) {
   bool exact = true;
   for (std::int64_t i = 0; i < mod.slot_count; ++i) {
     const mods::Slot& slot = mod.slots[i];
     float* at = slots.at + i * slots.stride;
-    if (slot.axis != Axis::pair) continue;
+    if (slot.axis != Axis::pair || slot.by_rows) continue;
     if (slot.indices.empty()) exact &= evaluate_graph(tile, mod, slot.graph, first_row, panel, key, keys, s, at);
     else
       gather(mod.tables[slot.capture], row_parts(slots, i, panel) + first_row,

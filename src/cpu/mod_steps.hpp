@@ -49,7 +49,7 @@ struct Steps {
       case mods::Axis::pair:
         break;
     }
-    return {slot, panel, false};
+    return {at.mod.slots[operand.index].by_rows ? slot + at.key * panel : slot, panel, false};
   }
 
   static F zero() { return S::set(0); }

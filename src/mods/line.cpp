@@ -33,20 +33,41 @@ constexpr auto table = table_of(std::make_index_sequence<op_count>());
 
 namespace {
 
+// Whether a node has the same value at all points of the line, if it is known of those before it.
+bool is_same(const Node& node, const Line& line, const char* same) {
+  switch (node.op) {
+    case Op::head:
+      return line.h == nullptr;
+    case Op::query:
+      return line.q == nullptr;
+    case Op::key:
+      return line.k == nullptr;
+    case Op::score:
+      return line.s == nullptr;
+    default:
+      return std::all_of(node.arg.begin(), node.arg.begin() + node.arg_count,
+                         [&](std::uint16_t a) { return same[a] != 0; });
+  }
+}
+
 // Calls done(first, count, values) for each stretch.
 template <class Done>
 void evaluate_stretches(const Graph& graph, const Line& line, std::int64_t count, std::span<const Table> tables,
                         Done done) {
   const std::size_t nodes = graph.nodes.size();
   thread_local std::vector<Value> values;
-  if (values.size() < nodes * stretch) values.resize(nodes * stretch);
+  thread_local std::vector<char> same;  // of each node: it has one value for all points, which stands from the start on
+  if (values.size() < nodes * stretch) values.resize(nodes * stretch), same.resize(nodes);
   for (std::int64_t first = 0; first < count; first += stretch) {
-    const std::int64_t n = std::min(stretch, count - first);
+    const std::int64_t n = std::min(stretch, count - first), longest = std::min(stretch, count);
     const auto at = [&](std::size_t node) { return values.data() + static_cast<std::int64_t>(node) * stretch; };
     for (std::size_t i = 0; i < nodes; ++i) {
       const Node& node = graph.nodes[i];
       Value* here = at(i);
-      const auto fill = [&](const Value& value) { std::fill(here, here + n, value); };
+      if (first > 0 && same[i] != 0) continue;
+      same[i] = is_same(node, line, same.data());
+      const std::int64_t computed = same[i] != 0 ? 1 : n;
+      const auto fill = [&](const Value& value) { std::fill(here, here + longest, value); };
       const auto coordinate = [&](const std::int64_t* each, std::int64_t all) {
         for (std::int64_t p = 0; p < n; ++p) here[p] = {each ? each[first + p] : all, 0};
       };
@@ -78,7 +99,7 @@ void evaluate_stretches(const Graph& graph, const Line& line, std::int64_t count
           break;
         case Op::load:
         case Op::upper_bound:
-          for (std::int64_t p = 0; p < n; ++p) {
+          for (std::int64_t p = 0; p < computed; ++p) {
             std::int64_t index[Capture::max_rank] = {};
             for (std::size_t a = 0; a < node.arg_count; ++a) index[a] = at(node.arg[a])[p].i;
             if (node.op == Op::load) here[p] = element(tables[node.slot], node.arg_count, index);
@@ -87,8 +108,9 @@ void evaluate_stretches(const Graph& graph, const Line& line, std::int64_t count
           break;
         default:
           table[static_cast<std::size_t>(node.op)](graph.nodes[node.arg[node.op == Op::select ? 1 : 0]].type,
-                                                   at(node.arg[0]), at(node.arg[1]), at(node.arg[2]), here, n);
+                                                   at(node.arg[0]), at(node.arg[1]), at(node.arg[2]), here, computed);
       }
+      if (computed < longest && same[i] != 0) fill(Value(here[0]));
     }
     done(first, n, at(nodes - 1));
   }

@@ -196,13 +196,15 @@ class Compiler {
   }
 
   Slot slot(std::size_t i) const {
-    Slot slot{filled_along(i), part(i), {}, node(i).slot};
+    Slot slot{filled_along(i), part(i), {}, node(i).slot, false, axis(i)};
+    slot.by_rows = slot.axis == Axis::pair && axis(i) != Axis::pair;
     if (slot.axis != Axis::pair || node(i).op != Op::load || node(i).type == Type::integer) return slot;
     for (std::size_t a = 0; a < node(i).arg_count; ++a) {
       const Axis axis = filled_along(arg(i, a));
       if (axis == Axis::pair || axis == Axis::distance) return slot.indices.clear(), slot;
       slot.indices.push_back({axis, part(arg(i, a))});
     }
+    slot.by_rows = false;
     return slot;
   }
 

@@ -28,6 +28,9 @@ struct Slot {
   Graph graph;                   // with the parameters and captures of the whole
   std::vector<Index> indices{};  // of such a load, else empty
   std::uint8_t capture = 0;
+  // Axis::pair only because an item holds several heads: each of them has a line of values along `within`.
+  bool by_rows = false;
+  Axis within{};
   bool operator==(const Slot&) const = default;
 };
 
