@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import struct
 import subprocess
@@ -63,7 +64,7 @@ class Demo(Tool):
 
 class Usage(Tool):
     def test_help_of_every_command(self):
-        for command in ([], ["info"], ["demo"], ["check"], ["bench"], ["bench", "forward"], ["bench", "overhead"], ["bench", "mods"],
+        for command in ([], ["info"], ["demo"], ["check"], ["bench"], ["bench", "forward"], ["bench", "overhead"], ["bench", "mods"], ["bench", "maps"],
                         ["explain"]):
             self.assertIn("Usage: ", self.done(*command, "--help").stdout)
 
@@ -314,6 +315,16 @@ class Mods(Tool):
                                  ("none.safetensors", safetensors(other=("I64", [1], bytes(8))), "'ids'")]:
             self.misused("explain", "--mask", "documents(ids)", "--bind", "ids=" + self.file(name, data), says=[name, says])
 
+    def test_maps(self):
+        rows = {row["name"]: row for row in self.json("bench", "maps", "--seconds", "0.01")}
+        self.assertEqual(set(rows), {"1000 documents", "70 % empty", "a band", "tracing and planning"})
+        for row in rows.values():
+            self.assertGreater(row["ms_min"], 0)
+        self.assertGreater(rows["1000 documents"]["bytes"], 0)
+        self.assertNotIn("not exact", rows["1000 documents"]["result"])
+        kept, wanted = re.fullmatch(r"(\d+) of \d+ tiles kept, (\d+) have a pair", rows["70 % empty"]["result"]).groups()
+        self.assertEqual(kept, wanted)
+
     def test_bench_mods(self):
         rows = self.json("bench", "mods", *QUICK, "--sq", "160", "--d", "16,24", "--isa", "scalar")
         names = ["causal", "alibi", "table", "softcap", "bias_tensor", "eight operations", "window", "16 documents"]
@@ -393,12 +404,13 @@ class Explain(Tool):
     def tiles(self, attended, shape, tiling):
         """The picture as it must be, a character a tile, from every single pair."""
         queries, keys = shape
+        q_tile, k_tile = tiling["run_queries"] or tiling["q_tile"], tiling["run_keys"] or tiling["k_block"]
         lines = []
-        for q0 in range(0, queries, tiling["q_tile"]):
+        for q0 in range(0, queries, q_tile):
             lines.append("")
-            for k0 in range(0, keys, tiling["k_block"]):
-                cells = {attended(q, k) for q in range(q0, min(queries, q0 + tiling["q_tile"]))
-                         for k in range(k0, min(keys, k0 + tiling["k_block"]))}
+            for k0 in range(0, keys, k_tile):
+                cells = {attended(q, k) for q in range(q0, min(queries, q0 + q_tile))
+                         for k in range(k0, min(keys, k0 + k_tile))}
                 lines[-1] += "+" if len(cells) > 1 else "#" if True in cells else "."
         return lines
 

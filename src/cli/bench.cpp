@@ -10,6 +10,7 @@ void add_bench(CLI::App& app, Action& chosen) {
   add_bench_forward(*bench, chosen);
   add_bench_overhead(*bench, chosen);
   add_bench_mods(*bench, chosen);
+  add_bench_maps(*bench, chosen);
 }
 
 }  // namespace tessera::cli
