@@ -1,5 +1,5 @@
-// `tessera bench maps`: what finding the tiles of a mask takes, in time and memory, and what a new mask costs before its
-// first call.
+// `tessera bench maps`: what finding the tiles of a mask takes, in time and memory, and what a new mask costs before
+// its first call.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -81,13 +81,14 @@ Row band_row(std::int64_t tokens) {
 Row plan_row(std::int64_t tokens) {
   Row row{"tracing and planning", "(k <= q) & ((q // 64 - k // 64 < n) | (k < 4))", "a plan", tokens};
   row.contender.sample = [tokens, n = std::int64_t{0}]() mutable {
-    ++n;  // a mask that has not been seen before
+    ++n;                                            // a mask that has not been seen before
     const auto anywhere = [&](std::uintptr_t at) {  // nothing is read
       return tensor(reinterpret_cast<float*>(at << 30), {1, tokens, 1, 64});
     };
     return seconds_of([&] {
-      const Mask mask = mask_mod(
-          [&](Expr, Expr, Expr q, Expr k) { return (k <= q) & (((floor_div(q, 64) - floor_div(k, 64)) < n) | (k < 4)); });
+      const Mask mask = mask_mod([&](Expr, Expr, Expr q, Expr k) {
+        return (k <= q) & (((floor_div(q, 64) - floor_div(k, 64)) < n) | (k < 4));
+      });
       plan(describe({anywhere(1), anywhere(2), anywhere(3)}, {anywhere(4)}, {.mask = mask}));
     });
   };

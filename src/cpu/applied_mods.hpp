@@ -23,7 +23,8 @@ struct Applied {
 
   Applied(const Mod& m, std::int64_t rows, float* at)
       : mod(m), wide(bind(m.wide, m.tables, m.table_count)), padded_rows(rows) {
-    slots.stride = slot_stride(mod, rows, S::k_block, panel), wide_slots.stride = slot_stride(wide, rows, S::k_block, panel);
+    slots.stride = slot_stride(mod, rows, S::k_block, panel),
+    wide_slots.stride = slot_stride(wide, rows, S::k_block, panel);
     slots.at = at, wide_slots.at = at + m.slot_count * slots.stride;
     buffers = wide_slots.at + wide.slot_count * wide_slots.stride;
     values = buffers + (m.buffers > wide.buffers ? m.buffers : wide.buffers) * strip_keys * panel;
@@ -41,8 +42,7 @@ struct Applied {
   __attribute__((noinline)) void run_wide(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n,
                                           const float* s, float* out) {
     if (wide_key < 0) fill_rows(t, wide, padded_rows, panel, wide_slots);
-    if (wide_key != key)
-      fill_keys(t, wide, padded_rows, panel, key, keys, wide_slots), wide_key = key, wide_row = -1;
+    if (wide_key != key) fill_keys(t, wide, padded_rows, panel, key, keys, wide_slots), wide_key = key, wide_row = -1;
     if (wide.by_rows && wide_row != row) fill_by_rows(t, wide, row, panel, key, keys, wide_slots), wide_row = row;
     fill_pairs(t, wide, padded_rows, row, panel, first, n, s, wide_slots);
     Steps<S>::run({wide, wide_slots, row, first - key, keys, s, buffers}, n, out);

@@ -252,16 +252,16 @@ struct Forward {
     auto group = [&]<int size>() __attribute__((always_inline)) {
       for (; r + size <= n; r += size) {
         ahead.step();
-        const bool masked =
-            partial && !TESSERA_FAULT(mask_skipped) && !attended(t, at, seen ? seen + r : seen, key + r, size);
-        if (masked && seen && Seen::none(seen + r, size)) {
+        const std::uint32_t* here = seen ? seen + r : nullptr;
+        const bool masked = partial && !TESSERA_FAULT(mask_skipped) && !attended(t, at, here, key + r, size);
+        if (masked && here && Seen::none(here, size)) {
           for (int i = 0; i < 2 * size; ++i) S::store(s + r * panel + i * lanes, infinity(-1));
         } else if (!masked && !t.score) {
           scores<size, true>(k + r * k_stride, k_stride, t.dim, q, s + r * panel, m0, m1);
         } else {
           scores<size, false>(k + r * k_stride, k_stride, t.dim, q, s + r * panel, m0, m1);
           if (t.score) modify(t, at, score, s + r * panel, key + r, size);
-          if (masked) mask(t, at, seen ? seen + r : seen, s + r * panel, key + r, size);
+          if (masked) mask(t, at, here, s + r * panel, key + r, size);
           for (int i = 0; i < size; ++i) {
             m0 = S::max(S::load(s + (r + i) * panel), m0);
             m1 = S::max(S::load(s + (r + i) * panel + lanes), m1);

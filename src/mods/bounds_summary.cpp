@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <functional>
+#include <limits>
 #include <unordered_map>
-#include <utility>
 #include <utility>
 
 namespace tessera::mods {
