@@ -35,7 +35,8 @@ struct Applied {
   void run(const Tile& t, std::int64_t row, std::int64_t first, std::int64_t n, const float* s, float* out) {
     if (!filled) fill_keys(t, mod, padded_rows, panel, key, keys, slots), filled = true;
     if (mod.by_rows && row_filled != row) fill_by_rows(t, mod, row, panel, key, keys, slots), row_filled = row;
-    if (!slots.exact || !slots.by_rows_exact || !fill_pairs(t, mod, padded_rows, row, panel, first, n, s, slots))
+    if (!slots.exact || !slots.by_rows_exact ||
+        !fill_pairs(t, mod, padded_rows, row, panel, first, n, s, &S::transpose_in, slots))
       return run_wide(t, row, first, n, s, out);
     Steps<S>::run({mod, slots, row, first - key, keys, s, buffers}, n, out);
   }
@@ -44,7 +45,7 @@ struct Applied {
     if (wide_key < 0) fill_rows(t, wide, padded_rows, panel, wide_slots);
     if (wide_key != key) fill_keys(t, wide, padded_rows, panel, key, keys, wide_slots), wide_key = key, wide_row = -1;
     if (wide.by_rows && wide_row != row) fill_by_rows(t, wide, row, panel, key, keys, wide_slots), wide_row = row;
-    fill_pairs(t, wide, padded_rows, row, panel, first, n, s, wide_slots);
+    fill_pairs(t, wide, padded_rows, row, panel, first, n, s, &S::transpose_in, wide_slots);
     Steps<S>::run({wide, wide_slots, row, first - key, keys, s, buffers}, n, out);
   }
 };

@@ -1,6 +1,7 @@
 #include "cpu/mod_slots.hpp"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "cpu/kernels.hpp"
@@ -86,11 +87,24 @@ void gather(const mods::Table& table, const std::int64_t* rows, const std::int64
   for (std::int64_t lane = 0; lane < panel; ++lane)  // along a row of the table, which lies side by side
     for (std::int64_t i = 0; i < count; ++i) out[i * panel + lane] = convert(data[rows[lane] + keys[i]]);
 }
+// Rows of floats side by side, as a bias has them, by vectors: 57 -> 6x % of causal at d 64, AVX-512.
+bool transposed(const mods::Table& table, const std::int64_t* rows, const std::int64_t* keys, std::int64_t panel,
+                std::int64_t count, Transpose transpose, float* out) {
+  std::array<const float*, 64> from;
+  if (panel > std::ssize(from)) return false;
+  for (std::int64_t i = 1; i < count; ++i)
+    if (keys[i] != keys[0] + i) return false;  // an axis of one element, or an index that is clamped
+  for (std::int64_t lane = 0; lane < panel; ++lane)
+    from[static_cast<std::size_t>(lane)] = static_cast<const float*>(table.data) + rows[lane] + keys[0];
+  transpose(from.data(), count, 1, out);
+  return true;
+}
 void gather(const mods::Table& table, const std::int64_t* rows, const std::int64_t* keys, std::int64_t panel,
-            std::int64_t count, float* out) {
+            std::int64_t count, Transpose transpose, float* out) {
   const auto plain = [](auto x) { return static_cast<float>(x); };
   switch (table.dtype) {
     case DType::f32:
+      if (transposed(table, rows, keys, panel, count, transpose, out)) return;
       return gather<float>(table, rows, keys, panel, count, out, plain);
     case DType::bf16:
       return gather<BFloat16>(table, rows, keys, panel, count, out, plain);
@@ -220,7 +234,7 @@ void fill_by_rows(const Tile& tile, const Mod& mod, std::int64_t first_row, std:
 }
 
 bool fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t first_row, std::int64_t panel,
-                std::int64_t key, std::int64_t keys, const float* s, Slots& slots) {
+                std::int64_t key, std::int64_t keys, const float* s, Transpose transpose, Slots& slots) {
   bool exact = true;
   for (std::int64_t i = 0; i < mod.slot_count; ++i) {
     const mods::Slot& slot = mod.slots[i];
@@ -229,7 +243,7 @@ bool fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std:
     if (slot.indices.empty()) exact &= evaluate_graph(tile, mod, slot.graph, first_row, panel, key, keys, s, at);
     else
       gather(mod.tables[slot.capture], row_parts(slots, i, panel) + first_row,
-             key_parts(slots, i, panel, padded_rows) + key - slots.first_key, panel, keys, at);
+             key_parts(slots, i, panel, padded_rows) + key - slots.first_key, panel, keys, transpose, at);
   }
   return exact;
 }

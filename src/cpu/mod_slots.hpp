@@ -56,10 +56,12 @@ void fill_keys(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::
 // Once a panel and block: the slots of pairs by rows. first_row: of the panel.
 void fill_by_rows(const Tile& tile, const Mod& mod, std::int64_t first_row, std::int64_t panel, std::int64_t key,
                   std::int64_t keys, Slots& slots);
+// out [count][panel] = scale * rows[panel][count], of one instruction set.
+using Transpose = void (*)(const float* const* rows, std::int64_t count, float scale, float* out);
 // Whether the integers among the slots of pairs are small enough for the steps, and these slots for rows [first_row,
 // first_row + panel) and keys [key, key + keys); s: their scores [keys][panel].
 bool fill_pairs(const Tile& tile, const Mod& mod, std::int64_t padded_rows, std::int64_t first_row, std::int64_t panel,
-                std::int64_t key, std::int64_t keys, const float* s, Slots& slots);
+                std::int64_t key, std::int64_t keys, const float* s, Transpose transpose, Slots& slots);
 // Operations without a vector form: out[i] = op(a[i], b[i]).
 void apply_each(Op op, const float* a, const float* b, std::int64_t count, float* out);
 
