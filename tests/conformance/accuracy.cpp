@@ -143,8 +143,8 @@ Verdict judge(const Expectation& e, const Outputs& got) {
     const bool empty = lse == -std::numeric_limits<double>::infinity();
     const std::int64_t at = q_row_offset(got.o, sequence, row.q, row.h);
     for (std::int64_t j = 0; j < dim_v; ++j) {
-      const double exact = e.exact.o[r * dim_v + j];
-      const double allowed = empty ? 0 : allowed_o(exact, e.o_error[r], e.exact.sum_pv[r * dim_v + j], e.out);
+      const double exact = e.exact.o[r * dim_v + j], sum_pv = e.exact.size[r] * e.exact.sum_pv[r * dim_v + j];
+      const double allowed = empty ? 0 : allowed_o(exact, e.o_error[r], sum_pv, e.out);
       weigh(r, "O[" + std::to_string(j) + "]", got.o, at + j, exact, allowed, e.o_error[r]);
     }
     if (got.lse.defined())

@@ -56,6 +56,9 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
       top = std::max(top, s);
     }
     const double sink = sink_of(inputs, row.h);
+    double keys_sum = 0;
+    for (const double s : score) keys_sum += std::exp(s - top);
+    exact.size.push_back(sink == -infinity || seen.empty() ? 1 : std::max(1.0, std::abs(top + std::log(keys_sum))));
     const bool empty = seen.empty() && sink == -infinity;
     if (sink > top || std::isnan(sink)) top = sink;
     double sum = sink == -infinity ? 0 : std::exp(sink - top);

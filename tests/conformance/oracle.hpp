@@ -65,6 +65,9 @@ struct Exact {
   std::vector<double> o;       // [rows, dim_v]
   std::vector<double> sum_pv;  // [rows, dim_v] sum of p |v|, normalised
   std::vector<double> lse_ln;  // [rows]
+  // [rows] how the weight of the keys follows from the size of their scores: 1; beside a sink, max(1, |LSE without
+  // it|).
+  std::vector<double> size;
   // [rows] how much an error of the scores shows: the size of their terms, where more than one key counts.
   std::vector<double> sensitivity;
 };
