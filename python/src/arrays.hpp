@@ -1,0 +1,48 @@
+// Arrays of any framework as the library's views, and outputs in the framework that the inputs come from: by DLPack,
+// without a copy. Must not know: attention, masks.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <span>
+#include <vector>
+
+#include "tessera/tensor.hpp"
+
+namespace tessera::python {
+
+namespace nb = nanobind;
+
+// A view, and what keeps its memory alive while the call runs.
+class Array {
+ public:
+  Array() = default;
+  // What: torch, NumPy, JAX, CuPy .. arrays, anything with __dlpack__ or a buffer; None is no array. `name` is for the
+  // errors. Throws Error(invalid_dtype) for element types and TypeError for objects that are no arrays.
+  Array(nb::handle what, const char* name, bool writable = false);
+  const Tensor& view() const { return view_; }
+
+ private:
+  Tensor view_{};
+  nb::object owner_{};
+};
+
+// What: tracked by torch's autograd. Such inputs are refused while it records: there is no backward pass yet.
+bool records_gradients(nb::handle what);
+
+// An array of the same framework and device kind as `like`, not initialised. `lasting` is the object for the caller, made
+// by finish() after the values are written: some frameworks promise that an array never changes.
+class Fresh {
+ public:
+  Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape);
+  const Tensor& view() const { return view_; }
+  nb::object finish();
+
+ private:
+  Tensor view_{};
+  nb::object object_{};   // the framework made it
+  nb::object convert_{};  // or: makes the framework's array of ours
+};
+
+DType dtype_of(nb::handle what, const char* name);  // "f32", torch.float32, numpy dtypes ..
+
+}  // namespace tessera::python
