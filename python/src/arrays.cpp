@@ -1,6 +1,7 @@
 #include "arrays.hpp"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include <array>
 #include <cstring>
@@ -199,7 +200,7 @@ Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape) 
     object_ = nb::cast(nb::ndarray<nb::numpy>(memory, shape.size(), sizes.data(), owner, stride.data(), element));
     return;
   }
-  object_ = nb::cast(nb::ndarray<>(memory, shape.size(), sizes.data(), owner, stride.data(), element));
+  object_ = nb::cast(nb::ndarray<nb::array_api>(memory, shape.size(), sizes.data(), owner, stride.data(), element));
   const nb::object space = nb::getattr(like, "__array_namespace__", nb::none());
   convert_ = space.is_none() ? nb::object(nb::module_::import_("numpy").attr("from_dlpack")) : space().attr("from_dlpack");
 }

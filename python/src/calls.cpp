@@ -170,7 +170,7 @@ nb::object check_of(std::optional<std::string> backend, std::int64_t cases, std:
 void define_calls(nb::module_& m) {
   m.def("attention", attention_of, TESSERA_CALL_ARGUMENTS, nb::arg("return_lse") = false, nb::arg("out") = nb::none(),
         nb::arg("lse") = nb::none(), nb::arg("threads") = 0, nb::arg("out_dtype") = nb::none(),
-        R"(O = softmax(scale * Q K^T, masked) V, exactly, without ever writing the N x N matrix.
+        R"doc(O = softmax(scale * Q K^T, masked) V, exactly, without ever writing the N x N matrix.
 
 q [batch, tokens_q, heads_q, dim], k [batch, tokens_kv, heads_kv, dim], v [batch, tokens_kv, heads_kv, dim_v]; heads_q is a
 multiple of heads_kv. float32, bfloat16 or float16, any strides with the last 1. Packed sequences: [total, heads, dim] with
@@ -186,7 +186,7 @@ out, lse: where to write; out is of q's type or float32 (out_dtype where it is m
 backend: pins one ("cpu:avx2"); it fails rather than fall back.
 
 Returns o like q with dim_v, in the framework of q; with return_lse (o, lse). Rows that attend to nothing are 0 (lse -inf).
-Raises tessera.Error (with .code) that says what was given and what is allowed, before anything is written.)");
+Raises tessera.Error (with .code) that says what was given and what is allowed, before anything is written.)doc");
   m.def("merge", merge_of, nb::arg("o_a"), nb::arg("lse_a"), nb::arg("o_b"), nb::arg("lse_b"), nb::kw_only(),
         nb::arg("out") = nb::none(), nb::arg("lse") = nb::none(),
         "Joins partial results over disjoint keys: o as attention() returns them, lse float32. Returns (o, lse).");

@@ -152,8 +152,8 @@ void define_expressions(nb::module_& m) {
     return at;
   });
   define_operators(captured);
-  nb::class_<CapturedArray> array(m, "CapturedArray", "An array to be read inside of a mask or a score change.");
-  array.def("__getitem__", [](const CapturedArray& c, nb::handle index) {
+  nb::class_<CapturedArray> whole(m, "CapturedArray", "An array to be read inside of a mask or a score change.");
+  whole.def("__getitem__", [](const CapturedArray& c, nb::handle index) {
     Captured at = captured_of(c);
     if (!nb::isinstance<nb::tuple>(index)) return at[needed(index)];
     for (nb::handle one : nb::cast<nb::tuple>(index)) at = at[needed(one)];
