@@ -43,6 +43,12 @@ const Offers& offers_of(nb::handle what) {
   return known->back();
 }
 
+// What: a tensor of torch whose elements are the negative of what its memory holds.
+bool negated(nb::handle what) {
+  static PyObject* const name = PyUnicode_InternFromString("is_neg");
+  return nb::cast<bool>(nb::steal(PyObject_CallMethodNoArgs(what.ptr(), name)));
+}
+
 // ------------------------------------------------------------------------------------------------ element types
 DType dtype_of(dlpack::Type type, const char* name) {
   if (type.lanes == 1) switch (type.code) {
@@ -94,8 +100,8 @@ dlpack::Type type_of(DType dtype) {
 tessera::Device device_of(dlpack::Device device, const char* name) {
   if (device.kind == dlpack::cpu || device.kind == dlpack::cuda_host) return {};
   if (device.kind == dlpack::cuda || device.kind == dlpack::cuda_managed) return {DeviceType::cuda, device.index};
-  throw Error(Code::invalid_device, std::string(name) + " is on a device of DLPack kind " + std::to_string(device.kind) +
-                                        ": the CPU and CUDA devices are known");
+  throw Error(Code::invalid_device, std::string(name) + " is on a device of DLPack kind " +
+                                        std::to_string(device.kind) + ": the CPU and CUDA devices are known");
 }
 
 Tensor view_of(const dlpack::Array& array, bool read_only, const char* name) {
@@ -121,7 +127,12 @@ Tensor view_of(const dlpack::Array& array, bool read_only, const char* name) {
 // ------------------------------------------------------------------------------------------------ in
 Array::Array(nb::handle what, const char* name, bool writable) {
   if (what.is_none()) return;
-  if (const dlpack::Exchange* exchange = offers_of(what).exchange) {
+  const Offers& offers = offers_of(what);
+  if (offers.torch && negated(what))
+    throw Error(Code::unsupported, std::string(name) +
+                                       " is a view of torch that negates what is in memory: "
+                                       "resolve_neg() makes a tensor of it");
+  if (const dlpack::Exchange* exchange = offers.exchange) {
     dlpack::Array array;
     if (exchange->array_of(what.ptr(), &array) != 0) nb::raise_python_error();
     view_ = view_of(array, false, name);
@@ -162,16 +173,51 @@ bool records_gradients(nb::handle what) {
 }
 
 // ------------------------------------------------------------------------------------------------ out
-Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape) {
+namespace {
+
+// Another array over the memory of `inner`, with axes 1 and 2 exchanged.
+struct Exchanged {
+  dlpack::Managed managed;
+  dlpack::Managed* inner;
+  std::array<std::int64_t, max_rank> extent, stride;
+
+  static dlpack::Managed* of(dlpack::Managed* inner, std::span<const std::int64_t> extent,
+                             std::span<const std::int64_t> stride) {
+    auto* made = new Exchanged{*inner, inner, {}, {}};
+    std::copy(extent.begin(), extent.end(), made->extent.begin()),
+        std::copy(stride.begin(), stride.end(), made->stride.begin());
+    std::swap(made->extent[1], made->extent[2]), std::swap(made->stride[1], made->stride[2]);
+    made->managed.context = made, made->managed.free = [](dlpack::Managed* self) {
+      auto* all = static_cast<Exchanged*>(self->context);
+      if (all->inner->free) all->inner->free(all->inner);
+      delete all;
+    };
+    made->managed.array.shape = made->extent.data(), made->managed.array.stride = made->stride.data();
+    return &made->managed;
+  }
+};
+
+}  // namespace
+
+Tensor exchanged(Tensor view) {
+  std::swap(view.shape[1], view.shape[2]), std::swap(view.stride[1], view.stride[2]);
+  return view;
+}
+
+Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape, bool heads_first) {
   const Offers& offers = offers_of(like);
   std::array<std::int64_t, max_rank> extent{}, stride{};
   std::int64_t elements = 1;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) extent[axis] = shape[axis];
+  const bool dense_result = heads_first && !offers.exchange && !offers.numpy;  // others may not take strides
+  if (dense_result) std::swap(extent[1], extent[2]);
   for (std::size_t axis = shape.size(); axis-- > 0;) {
-    extent[axis] = shape[axis], stride[axis] = elements;
-    elements *= shape[axis];
+    stride[axis] = elements;
+    elements *= extent[axis];
   }
-  dlpack::Array array{nullptr, {dlpack::cpu, 0}, static_cast<std::int32_t>(shape.size()), type_of(dtype), extent.data(),
-                      stride.data(), 0};
+  dlpack::Array array{
+      nullptr, {dlpack::cpu, 0}, static_cast<std::int32_t>(shape.size()), type_of(dtype), extent.data(), stride.data(),
+      0};
   if (offers.exchange) {
     dlpack::Managed* managed = nullptr;
     std::string text;
@@ -179,6 +225,7 @@ Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape) 
     if (offers.exchange->allocate(&array, &managed, &text, error) != 0)
       throw Error(Code::out_of_memory, "the framework of q could not allocate the output: " + text);
     view_ = view_of(managed->array, false, "the output");
+    if (heads_first) managed = Exchanged::of(managed, extent, stride);
     void* object = nullptr;
     if (offers.exchange->object_of(managed, &object) != 0) nb::raise_python_error();
     object_ = nb::steal(static_cast<PyObject*>(object));
@@ -186,14 +233,15 @@ Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape) 
   }
   constexpr std::size_t alignment = 64;
   const auto bytes = static_cast<std::size_t>(elements * size_bytes(dtype));
-  void* memory = ::operator new(bytes + 1, std::align_val_t{alignment}, std::nothrow);
-  if (!memory)
-    throw Error(Code::out_of_memory, "there are no " + std::to_string(bytes) + " bytes for the output");
-  const nb::capsule owner(memory, [](void* p) noexcept { ::operator delete(p, std::align_val_t{alignment}); });
+  void* memory = ::operator new (bytes + 1, std::align_val_t{alignment}, std::nothrow);
+  if (!memory) throw Error(Code::out_of_memory, "there are no " + std::to_string(bytes) + " bytes for the output");
+  const nb::capsule owner(memory, [](void* p) noexcept { ::operator delete (p, std::align_val_t{alignment}); });
   array.data = memory;
   view_ = view_of(array, false, "the output");
+  if (dense_result) view_ = exchanged(view_);
+  else if (heads_first) std::swap(extent[1], extent[2]), std::swap(stride[1], stride[2]);
   std::array<std::size_t, max_rank> sizes{};
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) sizes[axis] = static_cast<std::size_t>(shape[axis]);
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) sizes[axis] = static_cast<std::size_t>(extent[axis]);
   const dlpack::Type type = type_of(dtype);
   const nb::dlpack::dtype element{type.code, type.bits, type.lanes};
   if (offers.numpy) {
@@ -202,7 +250,8 @@ Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape) 
   }
   object_ = nb::cast(nb::ndarray<nb::array_api>(memory, shape.size(), sizes.data(), owner, stride.data(), element));
   const nb::object space = nb::getattr(like, "__array_namespace__", nb::none());
-  convert_ = space.is_none() ? nb::object(nb::module_::import_("numpy").attr("from_dlpack")) : space().attr("from_dlpack");
+  convert_ =
+      space.is_none() ? nb::object(nb::module_::import_("numpy").attr("from_dlpack")) : space().attr("from_dlpack");
 }
 
 nb::object Fresh::finish() { return convert_.is_valid() ? convert_(object_) : object_; }

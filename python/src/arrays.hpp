@@ -29,11 +29,16 @@ class Array {
 // What: tracked by torch's autograd. Such inputs are refused while it records: there is no backward pass yet.
 bool records_gradients(nb::handle what);
 
-// An array of the same framework and device kind as `like`, not initialised. `lasting` is the object for the caller, made
-// by finish() after the values are written: some frameworks promise that an array never changes.
+// The same view with axes 1 and 2 exchanged: [b, tokens, heads, d] of [b, heads, tokens, d] and back.
+Tensor exchanged(Tensor view);
+
+// An array of the same framework and device kind as `like`, not initialised. finish() is the object for the caller,
+// made after the values are written: some frameworks promise that an array never changes. heads_first: the object has
+// axes 1 and 2 of the view exchanged; torch and NumPy keep the tokens before the heads in memory, as what reads it next
+// wants.
 class Fresh {
  public:
-  Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape);
+  Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape, bool heads_first = false);
   const Tensor& view() const { return view_; }
   nb::object finish();
 

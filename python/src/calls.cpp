@@ -25,10 +25,18 @@ struct Call {
 
   Call(nb::handle q_, nb::handle k_, nb::handle v_, nb::handle mask, nb::handle score, nb::handle bind,
        std::optional<double> scale, nb::handle offset, nb::handle sinks_, nb::handle cu_q_, nb::handle cu_k_,
-       bool batch_invariant, std::optional<std::string> backend_)
+       bool batch_invariant, std::optional<std::string> backend_, bool heads_first = false)
       : q(q_, "q"), k(k_, "k"), v(v_, "v"), cu_q(cu_q_, "cu_q"), cu_k(cu_k_, "cu_k"), sinks(sinks_, "sinks") {
-    if (records_gradients(q_) || records_gradients(k_) || records_gradients(v_) || records_gradients(sinks_)) refuse_gradients();
+    if (records_gradients(q_) || records_gradients(k_) || records_gradients(v_) || records_gradients(sinks_))
+      refuse_gradients();
     inputs.q = q.view(), inputs.k = k.view(), inputs.v = v.view();
+    if (heads_first) {
+      if (inputs.q.rank != 4 || inputs.k.rank != 4 || inputs.v.rank != 4)
+        throw Error(Code::invalid_shape, "heads_first: q, k and v have ranks " + std::to_string(inputs.q.rank) + ", " +
+                                             std::to_string(inputs.k.rank) + " and " + std::to_string(inputs.v.rank) +
+                                             ": [batch, heads, tokens, dim] is allowed");
+      inputs.q = exchanged(inputs.q), inputs.k = exchanged(inputs.k), inputs.v = exchanged(inputs.v);
+    }
     inputs.packed = {cu_q.view(), cu_k.view()}, inputs.sinks = sinks.view();
     if (PyLong_Check(offset.ptr())) options.q_offset = nb::cast<std::int64_t>(offset);
     else q_offset = Array(offset, "q_offset"), inputs.q_offset = q_offset.view();
@@ -41,7 +49,8 @@ struct Call {
       options.score = std::move(made.score), join(names, made.bound);
     }
     if (!bind.is_none())
-      for (auto [name, array] : nb::cast<nb::dict>(bind)) join(names, {{nb::cast<std::string>(name), nb::borrow(array)}});
+      for (auto [name, array] : nb::cast<nb::dict>(bind))
+        join(names, {{nb::cast<std::string>(name), nb::borrow(array)}});
     for (const auto& [name, array] : names) {
       bound.emplace_back(array, name.c_str());
       inputs.bind.add({name, bound.back().view()});
@@ -55,8 +64,9 @@ struct Call {
   static void refuse_gradients() {
     static const nb::object* const enabled = new nb::object(nb::module_::import_("torch").attr("is_grad_enabled"));
     if (nb::cast<bool>((*enabled)()))
-      throw Error(Code::unsupported, "an input requires gradients and autograd is recording: there is no backward pass yet; "
-                                     "call it under torch.no_grad() or torch.inference_mode(), or detach() the inputs");
+      throw Error(Code::unsupported,
+                  "an input requires gradients and autograd is recording: there is no backward pass yet; "
+                  "call it under torch.no_grad() or torch.inference_mode(), or detach() the inputs");
   }
   // What o and lse are, where the caller gave none.
   std::vector<std::int64_t> o_shape() const {
@@ -77,29 +87,37 @@ struct Out {
   nb::object given;
   std::optional<Array> array;
   std::optional<Fresh> fresh;
-  Out(nb::handle given_, const char* name, nb::handle like, DType dtype, const std::vector<std::int64_t>& shape) {
+  bool heads_first;
+  Out(nb::handle given_, const char* name, nb::handle like, DType dtype, const std::vector<std::int64_t>& shape,
+      bool heads_first_ = false)
+      : heads_first(heads_first_) {
     if (!given_.is_none()) given = nb::borrow(given_), array.emplace(given_, name, true);
-    else fresh.emplace(like, dtype, shape);
+    else fresh.emplace(like, dtype, shape, heads_first);
   }
-  const Tensor& view() const { return array ? array->view() : fresh->view(); }
+  Tensor view() const {
+    if (!array) return fresh->view();
+    return heads_first ? exchanged(array->view()) : array->view();
+  }
   nb::object finish() { return array ? given : fresh->finish(); }
 };
 
-#define TESSERA_CALL_ARGUMENTS                                                                                            \
-  nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::kw_only(), nb::arg("mask") = nb::none(), nb::arg("score") = nb::none(),    \
-      nb::arg("bind") = nb::none(), nb::arg("scale") = nb::none(), nb::arg("q_offset") = nb::none(),                       \
-      nb::arg("sinks") = nb::none(), nb::arg("cu_q") = nb::none(), nb::arg("cu_k") = nb::none(),                           \
-      nb::arg("batch_invariant") = false, nb::arg("backend") = nb::none()
+#define TESSERA_CALL_ARGUMENTS                                                                        \
+  nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::kw_only(),                                            \
+      nb::arg("mask") = nb::none(), nb::arg("score") = nb::none(), nb::arg("bind") = nb::none(),      \
+      nb::arg("scale") = nb::none(), nb::arg("q_offset") = nb::none(), nb::arg("sinks") = nb::none(), \
+      nb::arg("cu_q") = nb::none(), nb::arg("cu_k") = nb::none(), nb::arg("batch_invariant") = false, \
+      nb::arg("backend") = nb::none()
 
 nb::object attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score, nb::handle bind,
-                        std::optional<double> scale, nb::handle q_offset, nb::handle sinks, nb::handle cu_q, nb::handle cu_k,
-                        bool batch_invariant, std::optional<std::string> backend, bool return_lse, nb::handle out, nb::handle lse,
-                        int threads, nb::handle out_dtype) {
-  Call call(q, k, v, mask, score, bind, scale, q_offset, sinks, cu_q, cu_k, batch_invariant, std::move(backend));
+                        std::optional<double> scale, nb::handle q_offset, nb::handle sinks, nb::handle cu_q,
+                        nb::handle cu_k, bool batch_invariant, std::optional<std::string> backend, bool return_lse,
+                        nb::handle out, nb::handle lse, int threads, nb::handle out_dtype, bool heads_first) {
+  Call call(q, k, v, mask, score, bind, scale, q_offset, sinks, cu_q, cu_k, batch_invariant, std::move(backend),
+            heads_first);
   // Wrong inputs are told before anything is allocated.
   if (out.is_none()) (void)describe(call.inputs, call.options);
   const DType dtype = out_dtype.is_none() ? call.inputs.q.dtype : dtype_of(out_dtype, "out_dtype");
-  Out o(out, "out", q, dtype, call.o_shape());
+  Out o(out, "out", q, dtype, call.o_shape(), heads_first);
   std::optional<Out> sums;
   if (return_lse || !lse.is_none()) sums.emplace(lse, "lse", q, f32, call.lse_shape());
   const Outputs outputs{o.view(), sums ? sums->view() : Tensor{}};
@@ -111,9 +129,12 @@ nb::object attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle mas
   return nb::make_tuple(o.finish(), sums->finish());
 }
 
-nb::object merge_of(nb::handle o_a, nb::handle lse_a, nb::handle o_b, nb::handle lse_b, nb::handle out, nb::handle lse) {
+nb::object merge_of(nb::handle o_a, nb::handle lse_a, nb::handle o_b, nb::handle lse_b, nb::handle out,
+                    nb::handle lse) {
   const Array a(o_a, "o_a"), al(lse_a, "lse_a"), b(o_b, "o_b"), bl(lse_b, "lse_b");
-  const auto shape = [](const Tensor& t) { return std::vector<std::int64_t>(t.shape.begin(), t.shape.begin() + t.rank); };
+  const auto shape = [](const Tensor& t) {
+    return std::vector<std::int64_t>(t.shape.begin(), t.shape.begin() + t.rank);
+  };
   Out o(out, "out", o_a, a.view().dtype, shape(a.view())), sums(lse, "lse", lse_a, f32, shape(al.view()));
   const Outputs into{o.view(), sums.view()};
   {
@@ -132,14 +153,17 @@ std::string text_of(const auto& value) {
 void define_plans(nb::module_& m) {
   nb::class_<Problem>(m, "Problem", "What is asked: shapes, types, options.")
       .def("__repr__", [](const Problem& p) { return text_of(p); })
-      .def("__eq__", [](const Problem& a, const Problem& b) { return a == b; }, nb::is_operator())
+      .def(
+          "__eq__", [](const Problem& a, const Problem& b) { return a == b; }, nb::is_operator())
       .def("__hash__", [](const Problem& p) { return static_cast<std::size_t>(hash(p)); });
   nb::class_<TileMap>(m, "TileMap", "Which tiles of queries and keys matter.").def("__repr__", [](const TileMap& t) {
     return text_of(t);
   });
-  nb::class_<Plan>(m, "Plan", "How it is done: backend, tiles, splits, workspace, cost. Decided once, run for every layer.")
+  nb::class_<Plan>(m, "Plan",
+                   "How it is done: backend, tiles, splits, workspace, cost. Decided once, run for every layer.")
       .def("__repr__", [](const Plan& p) { return text_of(p); })
-      .def("__eq__", [](const Plan& a, const Plan& b) { return a == b; }, nb::is_operator())
+      .def(
+          "__eq__", [](const Plan& a, const Plan& b) { return a == b; }, nb::is_operator())
       .def("__hash__", [](const Plan& p) { return static_cast<std::size_t>(hash(p)); })
       .def_prop_ro("problem", [](const Plan& p) { return p->problem; })
       .def_prop_ro("tiles", [](const Plan& p) { return p->tiles; })
@@ -149,10 +173,11 @@ void define_plans(nb::module_& m) {
       .def("workspace_bytes", &Plan::workspace_bytes, nb::arg("threads") = 0, "Bytes of scratch on so many threads.");
 }
 
-nb::object check_of(std::optional<std::string> backend, std::int64_t cases, std::uint64_t seed) {
+nb::object check_of(std::optional<std::string> backend, std::int64_t cases, std::uint64_t seed, bool named) {
   conformance::RunOptions options;
-  options.cases = cases, options.seed = seed;
-  std::vector<conformance::Subject> subjects = backend ? std::vector{conformance::subject(*backend)} : conformance::subjects();
+  options.cases = cases, options.seed = seed, options.named = named;
+  std::vector<conformance::Subject> subjects =
+      backend ? std::vector{conformance::subject(*backend)} : conformance::subjects();
   conformance::Report report;
   {
     const nb::gil_scoped_release released;
@@ -170,6 +195,7 @@ nb::object check_of(std::optional<std::string> backend, std::int64_t cases, std:
 void define_calls(nb::module_& m) {
   m.def("attention", attention_of, TESSERA_CALL_ARGUMENTS, nb::arg("return_lse") = false, nb::arg("out") = nb::none(),
         nb::arg("lse") = nb::none(), nb::arg("threads") = 0, nb::arg("out_dtype") = nb::none(),
+        nb::arg("heads_first") = false,
         R"doc(O = softmax(scale * Q K^T, masked) V, exactly, without ever writing the N x N matrix.
 
 q [batch, tokens_q, heads_q, dim], k [batch, tokens_kv, heads_kv, dim], v [batch, tokens_kv, heads_kv, dim_v]; heads_q is a
@@ -183,6 +209,7 @@ score: a ScoreMod, its text, or a function of (s, b, h, q, k): what the scaled s
 bind: arrays for the names in mask and score. scale: 1 / sqrt(dim) where left out. sinks: learned logits [heads_q].
 return_lse: also the natural logarithm of the softmax denominator, float32 [batch, heads_q, tokens_q] (packed: [heads, total]).
 out, lse: where to write; out is of q's type or float32 (out_dtype where it is made here). threads: 0 is all.
+heads_first: q, k, v and o are [batch, heads, tokens, dim], as torch has them.
 backend: pins one ("cpu:avx2"); it fails rather than fall back.
 
 Returns o like q with dim_v, in the framework of q; with return_lse (o, lse). Rows that attend to nothing are 0 (lse -inf).
@@ -192,10 +219,11 @@ Raises tessera.Error (with .code) that says what was given and what is allowed, 
         "Joins partial results over disjoint keys: o as attention() returns them, lse float32. Returns (o, lse).");
   m.def(
       "plan",
-      [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score, nb::handle bind, std::optional<double> scale,
-         nb::handle q_offset, nb::handle sinks, nb::handle cu_q, nb::handle cu_k, bool batch_invariant,
-         std::optional<std::string> backend) {
-        const Call call(q, k, v, mask, score, bind, scale, q_offset, sinks, cu_q, cu_k, batch_invariant, std::move(backend));
+      [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score, nb::handle bind,
+         std::optional<double> scale, nb::handle q_offset, nb::handle sinks, nb::handle cu_q, nb::handle cu_k,
+         bool batch_invariant, std::optional<std::string> backend) {
+        const Call call(q, k, v, mask, score, bind, scale, q_offset, sinks, cu_q, cu_k, batch_invariant,
+                        std::move(backend));
         return plan(describe(call.inputs, call.options));
       },
       TESSERA_CALL_ARGUMENTS, "What attention() would do with these arguments, as a value that prints. Reads no data.");
@@ -208,7 +236,7 @@ Raises tessera.Error (with .code) that says what was given and what is allowed, 
       },
       "What could run here, best first: name -> (available, what it is or what is missing).");
   m.def("check", check_of, nb::arg("backend") = nb::none(), nb::arg("cases") = 200, nb::arg("seed") = 1,
-        "Runs the conformance suite on this machine: {'cases', 'failures', 'seconds'}.");
+        nb::arg("named") = true, "Runs the conformance suite on this machine: {'cases', 'failures', 'seconds'}.");
   define_plans(m);
 }
 

@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <sstream>
@@ -46,7 +47,8 @@ struct CapturedArray {
 };
 Captured captured_of(const CapturedArray& c) {
   if (!Trace::innermost)
-    throw Error(Code::invalid_mod, "a captured array is read inside of a mask or a score change that is being traced only");
+    throw Error(Code::invalid_mod,
+                "a captured array is read inside of a mask or a score change that is being traced only");
   const Array array(c.array, c.name.empty() ? "a captured array" : c.name.c_str());
   return capture(Trace::innermost->name_of(c.array, c.name), array.view().dtype, array.view().rank);
 }
@@ -81,8 +83,9 @@ std::optional<Expr> expr_of(nb::handle what) {
 }
 Expr needed(nb::handle what) {
   if (const auto x = expr_of(what)) return *x;
-  const std::string text = nb::cast<std::string>(nb::repr(what.type())) +
-                           " beside an expression: a number is allowed; an array is read at an index, capture(array)[index]";
+  const std::string text =
+      nb::cast<std::string>(nb::repr(what.type())) +
+      " beside an expression: a number is allowed; an array is read at an index, capture(array)[index]";
   throw nb::type_error(text.c_str());
 }
 
@@ -103,14 +106,23 @@ nb::object apply(nb::handle a, nb::handle b, Op op) {
 template <class Class>
 void define_operators(Class& cls) {
   const auto binary = [&](const char* name, const char* reversed, auto op) {
-    cls.def(name, [op](nb::handle a, nb::handle b) { return apply(a, b, op); }, nb::is_operator());
-    if (reversed) cls.def(reversed, [op](nb::handle a, nb::handle b) { return apply(b, a, op); }, nb::is_operator());
+    cls.def(
+        name, [op](nb::handle a, nb::handle b) { return apply(a, b, op); }, nb::is_operator());
+    if (reversed)
+      cls.def(
+          reversed, [op](nb::handle a, nb::handle b) { return apply(b, a, op); }, nb::is_operator());
   };
   using E = const Expr&;
   binary("__add__", "__radd__", [](E a, E b) { return a + b; });
   binary("__sub__", "__rsub__", [](E a, E b) { return a - b; });
   binary("__mul__", "__rmul__", [](E a, E b) { return a * b; });
-  binary("__truediv__", "__rtruediv__", [](E a, E b) { return real(a) / b; });
+  binary("__truediv__", "__rtruediv__", [](E a, E b) {
+    try {
+      return a / b;
+    } catch (const Error&) {  // of two integers Python's division is a real
+      return real(a) / b;
+    }
+  });
   binary("__floordiv__", "__rfloordiv__", [](E a, E b) { return floor_div(a, b); });
   binary("__mod__", "__rmod__", [](E a, E b) { return a % b; });
   binary("__pow__", "__rpow__", [](E a, E b) { return pow(a, b); });
@@ -133,16 +145,14 @@ void define_operators(Class& cls) {
         "an expression has no truth value, the function is called once for all pairs: write & | ~ in place of and, or, "
         "not and of chained comparisons, and where(condition, a, b) in place of if");
   });
-  cls.def("__index__", [](nb::handle) -> std::int64_t {
-    throw nb::type_error("an expression is no index of an array: write capture(array)[index]");
-  });
-  cls.def("__float__", [](nb::handle) -> double { throw nb::type_error("an expression is no number while it is traced"); });
+  cls.attr("__array_ufunc__") = nb::none();  // NumPy's arrays leave operators to us: needed() says what to write
 }
 
 void define_expressions(nb::module_& m) {
-  nb::class_<Expr> expr(m, "Expr",
-                        "A boolean, an integer or a real of a mask or a score change that is being traced. Numbers beside it "
-                        "become expressions; integers beside reals become reals.");
+  nb::class_<Expr> expr(
+      m, "Expr",
+      "A boolean, an integer or a real of a mask or a score change that is being traced. Numbers beside it "
+      "become expressions; integers beside reals become reals.");
   define_operators(expr);
   nb::class_<Captured> captured(m, "Captured", "A captured array with some of its indices.");
   captured.def("__getitem__", [](const Captured& c, nb::handle index) {
@@ -160,10 +170,15 @@ void define_expressions(nb::module_& m) {
     return at;
   });
   m.def(
-      "capture", [](nb::object array, const std::string& name) { return CapturedArray{std::move(array), name}; },
+      "capture",
+      [](nb::object array, const std::string& name) {
+        return CapturedArray{std::move(array), name};
+      },
       nb::arg("array"), nb::arg("name") = "",
-      "The array as something that a mask or score change reads at expressions: capture(table)[h, k - q + 512], one integer "
-      "an axis, up to 4 axes, float32, bfloat16, float16, int32, int64, uint8 or bool. It is read where it is at the time of "
+      "The array as something that a mask or score change reads at expressions: capture(table)[h, k - q + 512], one "
+      "integer "
+      "an axis, up to 4 axes, float32, bfloat16, float16, int32, int64, uint8 or bool. It is read where it is at the "
+      "time of "
       "each call; an index outside of it is clamped.");
   m.def(
       "param",
@@ -173,18 +188,22 @@ void define_expressions(nb::module_& m) {
       },
       nb::arg("value"), "A run-time value: another one needs no new trace and no new kernel.");
   const auto unary = [&](const char* name, Expr (*op)(const Expr&), const char* about) {
-    m.def(name, [op](nb::handle x) { return op(needed(x)); }, nb::arg("x"), about);
+    m.def(
+        name, [op](nb::handle x) { return op(needed(x)); }, nb::arg("x"), about);
   };
   unary("exp", exp, "e^x"), unary("exp2", exp2, "2^x"), unary("log", log, "the natural logarithm");
   unary("tanh", tanh, "the hyperbolic tangent"), unary("sigmoid", sigmoid, "1 / (1 + e^-x)");
   unary("sqrt", sqrt, "the square root"), unary("rsqrt", rsqrt, "1 / sqrt(x)"), unary("erf", erf, "the error function");
   unary("sign", sign, "-1, 0 or 1"), unary("real", real, "an integer as a real");
-  m.def("where", [](nb::handle c, nb::handle a, nb::handle b) { return where(needed(c), needed(a), needed(b)); },
-        nb::arg("condition"), nb::arg("a"), nb::arg("b"), "a where the condition holds, b elsewhere");
-  m.def("minimum", [](nb::handle a, nb::handle b) { return min(needed(a), needed(b)); }, nb::arg("a"), nb::arg("b"),
-        "the smaller; of a NaN and a number: the number");
-  m.def("maximum", [](nb::handle a, nb::handle b) { return max(needed(a), needed(b)); }, nb::arg("a"), nb::arg("b"),
-        "the larger; of a NaN and a number: the number");
+  m.def(
+      "where", [](nb::handle c, nb::handle a, nb::handle b) { return where(needed(c), needed(a), needed(b)); },
+      nb::arg("condition"), nb::arg("a"), nb::arg("b"), "a where the condition holds, b elsewhere");
+  m.def(
+      "minimum", [](nb::handle a, nb::handle b) { return min(needed(a), needed(b)); }, nb::arg("a"), nb::arg("b"),
+      "the smaller; of a NaN and a number: the number");
+  m.def(
+      "maximum", [](nb::handle a, nb::handle b) { return max(needed(a), needed(b)); }, nb::arg("a"), nb::arg("b"),
+      "the larger; of a NaN and a number: the number");
 }
 
 // ------------------------------------------------------------------------------------------------ masks, score changes
@@ -219,16 +238,43 @@ constexpr const char* source_text =
 
 void define_ready_made(nb::module_& m) {
   const auto about = [](const char* text) { return std::string(text); };
-  m.def("full", [] { return BoundMask{full(), {}}; }, "Every pair.");
-  m.def("causal", [] { return BoundMask{causal(), {}}; }, "k <= q, both as logical positions.");
   m.def(
-      "window", [](std::int64_t left, std::int64_t right) { return BoundMask{window(left, right), {}}; }, nb::arg("left"),
-      nb::arg("right"), "q - left <= k <= q + right, inclusive, q itself not counted; `unbounded` is no limit.");
-  m.def("chunked", [](std::int64_t size) { return BoundMask{chunked(size), {}}; }, nb::arg("size"),
-        "The same chunk of `size` tokens: q // size == k // size.");
-  m.def("sinks", [](std::int64_t count) { return BoundMask{sinks(count), {}}; }, nb::arg("count"), "The first keys: k < count.");
-  m.def("dilated", [](std::int64_t step) { return BoundMask{dilated(step), {}}; }, nb::arg("step"),
-        "Every step-th distance: (q - k) % step == 0.");
+      "full",
+      [] {
+        return BoundMask{full(), {}};
+      },
+      "Every pair.");
+  m.def(
+      "causal",
+      [] {
+        return BoundMask{causal(), {}};
+      },
+      "k <= q, both as logical positions.");
+  m.def(
+      "window",
+      [](std::int64_t left, std::int64_t right) {
+        return BoundMask{window(left, right), {}};
+      },
+      nb::arg("left"), nb::arg("right"),
+      "q - left <= k <= q + right, inclusive, q itself not counted; `unbounded` is no limit.");
+  m.def(
+      "chunked",
+      [](std::int64_t size) {
+        return BoundMask{chunked(size), {}};
+      },
+      nb::arg("size"), "The same chunk of `size` tokens: q // size == k // size.");
+  m.def(
+      "sinks",
+      [](std::int64_t count) {
+        return BoundMask{sinks(count), {}};
+      },
+      nb::arg("count"), "The first keys: k < count.");
+  m.def(
+      "dilated",
+      [](std::int64_t step) {
+        return BoundMask{dilated(step), {}};
+      },
+      nb::arg("step"), "Every step-th distance: (q - k) % step == 0.");
   m.def(
       "neighborhood_2d",
       [](std::int64_t grid_rows, std::int64_t grid_columns, std::int64_t rows, std::int64_t columns) {
@@ -236,7 +282,8 @@ void define_ready_made(nb::module_& m) {
       },
       nb::arg("grid_rows"), nb::arg("grid_columns"), nb::arg("rows"), nb::arg("columns"),
       "Tokens are the cells of a grid, row by row; a query sees the rows x columns cells around it.");
-  const auto of_array = [&](const char* name, const char* parameter, Mask (*make)(std::string_view), const std::string& text) {
+  const auto of_array = [&](const char* name, const char* parameter, Mask (*make)(std::string_view),
+                            const std::string& text) {
     m.def(
         name,
         [make, parameter](nb::handle what) {
@@ -260,7 +307,8 @@ void define_ready_made(nb::module_& m) {
   of_ranked("documents", "ids", documents, 1, "int [token] or [b][token]: the same id at q and at k.");
   of_ranked("documents_from_offsets", "offsets", documents_from_offsets, 1,
             "int [document] or [b][document], ascending: the first token of each document, as prefix sums say it.");
-  of_ranked("mask_tensor", "allowed", mask_tensor, 2, "bool [q][k], or [k], [h][q][k], [b][h][q][k]; an axis of 1 serves all.");
+  of_ranked("mask_tensor", "allowed", mask_tensor, 2,
+            "bool [q][k], or [k], [h][q][k], [b][h][q][k]; an axis of 1 serves all.");
   m.def(
       "tree",
       [](nb::handle parents, int depth) {
@@ -268,7 +316,8 @@ void define_ready_made(nb::module_& m) {
         return BoundMask{tree(s.name, depth), s.bound};
       },
       nb::arg("parents"), nb::arg("depth"),
-      about("int [token]: the token that each one follows, itself for none. A query sees itself and what it follows, up to "
+      about("int [token]: the token that each one follows, itself for none. A query sees itself and what it follows, "
+            "up to "
             "`depth` (1 to 64) steps back.")
           .c_str());
   m.def(
@@ -279,7 +328,12 @@ void define_ready_made(nb::module_& m) {
       },
       nb::arg("layout"), nb::arg("q_block"), nb::arg("k_block"), nb::arg("rank") = nb::none(),
       "bool [q // q_block][k // k_block], or with heads and batch before.");
-  m.def("softcap", [](double cap) { return BoundScore{softcap(cap), {}}; }, nb::arg("cap"), "cap * tanh(s / cap)");
+  m.def(
+      "softcap",
+      [](double cap) {
+        return BoundScore{softcap(cap), {}};
+      },
+      nb::arg("cap"), "cap * tanh(s / cap)");
   m.def(
       "alibi",
       [](nb::handle slope) {
@@ -301,8 +355,16 @@ void define_ready_made(nb::module_& m) {
         const Source s(bias, "bias", rank, 2);
         return BoundScore{bias_tensor(s.name, s.rank), s.bound};
       },
-      nb::arg("bias"), nb::arg("rank") = nb::none(), "s + bias[q][k], or [k], [h][q][k], [b][h][q][k]; an axis of 1 serves all.");
+      nb::arg("bias"), nb::arg("rank") = nb::none(),
+      "s + bias[q][k], or [k], [h][q][k], [b][h][q][k]; an axis of 1 serves all.");
   m.attr("unbounded") = unbounded;
+}
+
+template <class T>
+nb::dict bound_of(const T& mod) {
+  nb::dict arrays;
+  for (const auto& [name, array] : mod.bound) arrays[name.c_str()] = array;
+  return arrays;
 }
 
 template <class T>
@@ -313,10 +375,13 @@ std::vector<std::string> names_of(const T& mod) {
 }
 
 void define_classes(nb::module_& m) {
-  nb::class_<BoundMask> mask(m, "Mask",
-                             "Which (query, key) pairs take part: from a function of (b, h, q, k), called once, or its text. "
-                             "Joins with & | ~.");
-  mask.def("__init__", [](BoundMask* self, nb::handle what) { new (self) BoundMask(mask_of(what)); }, nb::arg("of") = nb::none());
+  nb::class_<BoundMask> mask(
+      m, "Mask",
+      "Which (query, key) pairs take part: from a function of (b, h, q, k), called once, or its text. "
+      "Joins with & | ~.");
+  mask.def(
+      "__init__", [](BoundMask* self, nb::handle what) { new (self) BoundMask(mask_of(what)); },
+      nb::arg("of") = nb::none());
   mask.def("__repr__", [](const BoundMask& self) { return text_of(self.mask); });
   mask.def("__and__", [](const BoundMask& a, nb::handle b) {
     BoundMask made = mask_of(b);
@@ -331,13 +396,20 @@ void define_classes(nb::module_& m) {
     return BoundMask{a.mask | made.mask, all};
   });
   mask.def("__invert__", [](const BoundMask& a) { return BoundMask{!a.mask, a.bound}; });
-  mask.def("__eq__", [](const BoundMask& a, const BoundMask& b) { return a.mask == b.mask; }, nb::is_operator());
+  mask.def(
+      "__eq__", [](const BoundMask& a, const BoundMask& b) { return a.mask == b.mask; }, nb::is_operator());
   mask.def("__hash__", [](const BoundMask& a) { return std::hash<std::string>()(text_of(a.mask)); });
-  mask.def_prop_ro("captures", [](const BoundMask& a) { return nb::tuple(nb::cast(names_of(a))); }, "names of bound arrays");
-  nb::class_<BoundScore> score(m, "ScoreMod",
-                               "What a score becomes: from a function of (s, b, h, q, k), called once, or its text. a >> b is "
-                               "first a, then b.");
-  score.def("__init__", [](BoundScore* self, nb::handle what) { new (self) BoundScore(score_of(what)); }, nb::arg("of") = nb::none());
+  mask.def_prop_ro(
+      "captures", [](const BoundMask& a) { return nb::tuple(nb::cast(names_of(a))); }, "names of bound arrays");
+  mask.def_prop_ro(
+      "bound", [](const BoundMask& a) { return bound_of(a); }, "the bound arrays by their names");
+  nb::class_<BoundScore> score(
+      m, "ScoreMod",
+      "What a score becomes: from a function of (s, b, h, q, k), called once, or its text. a >> b is "
+      "first a, then b.");
+  score.def(
+      "__init__", [](BoundScore* self, nb::handle what) { new (self) BoundScore(score_of(what)); },
+      nb::arg("of") = nb::none());
   score.def("__repr__", [](const BoundScore& self) { return text_of(self.score); });
   score.def("__rshift__", [](const BoundScore& a, nb::handle b) {
     BoundScore made = score_of(b);
@@ -345,9 +417,13 @@ void define_classes(nb::module_& m) {
     join(all, made.bound);
     return BoundScore{a.score >> made.score, all};
   });
-  score.def("__eq__", [](const BoundScore& a, const BoundScore& b) { return a.score == b.score; }, nb::is_operator());
+  score.def(
+      "__eq__", [](const BoundScore& a, const BoundScore& b) { return a.score == b.score; }, nb::is_operator());
   score.def("__hash__", [](const BoundScore& a) { return std::hash<std::string>()(text_of(a.score)); });
-  score.def_prop_ro("captures", [](const BoundScore& a) { return nb::tuple(nb::cast(names_of(a))); }, "names of bound arrays");
+  score.def_prop_ro(
+      "captures", [](const BoundScore& a) { return nb::tuple(nb::cast(names_of(a))); }, "names of bound arrays");
+  score.def_prop_ro(
+      "bound", [](const BoundScore& a) { return bound_of(a); }, "the bound arrays by their names");
 }
 
 [[noreturn]] void refuse(nb::handle what, const char* name, const char* allowed) {
@@ -365,8 +441,9 @@ void join(Bound& bound, const Bound& more) {
       if (other == name) {
         known = true;
         if (!object.is(array))
-          throw Error(Code::invalid_option, "'" + name + "' names two different arrays: give one of them another name, "
-                                            "capture(array, name) or a name and bind=");
+          throw Error(Code::invalid_option, "'" + name +
+                                                "' names two different arrays: give one of them another name, "
+                                                "capture(array, name) or a name and bind=");
       }
     if (!known) bound.emplace_back(name, array);
   }

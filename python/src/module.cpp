@@ -29,6 +29,7 @@ void translate(const std::exception_ptr& thrown, void*) {
 }  // namespace
 
 NB_MODULE(_core, m) {
+  nb::set_leak_warnings(false);  // masks that live as long as the interpreter are no leak, and the library never prints
   m.doc() = "Exact, IO-aware attention";
   m.attr("__version__") = std::string(tessera::version());
   error_type = new nb::object(nb::steal(PyErr_NewExceptionWithDoc(
