@@ -1,0 +1,254 @@
+"""transformers' masks as tessera's: an expression in the place of the [batch, 1, q, kv] tensor, which is made only if read.
+
+transformers describes a mask by a function of (batch, head, q, kv) indices, a 2-D padding mask and where queries and keys
+start. The function is called once with expressions in the place of the index tensors. This file knows masks only;
+hf.py knows the attention call.
+"""
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ._core import Mask, capture, causal, param
+
+_CAUSAL = causal()
+
+
+class AttentionMask(torch.Tensor):
+    """A boolean tensor [batch, 1, q, kv] without memory: `mask` says the same (None: every pair), `q_offset` is the first
+    query's position counted from the first key. Whatever else reads it as a tensor gets the real one, made then."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    mask: Mask | None
+    q_offset: int
+
+    @staticmethod
+    def __new__(cls, shape, device, mask: Mask | None, q_offset: int, make_dense: Callable[[], torch.Tensor]):
+        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=device)
+        made.mask, made.q_offset, made._make_dense = mask, q_offset, make_dense
+        return made
+
+    def __init__(self, *_):
+        pass
+
+    def dense(self) -> torch.Tensor:
+        """The boolean tensor [batch, 1, q, kv]."""
+        return self._make_dense()
+
+    def __repr__(self, **_):
+        return f"AttentionMask({tuple(self.shape)}, {'full' if self.mask is None else self.mask}, q_offset={self.q_offset})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        def made(what):
+            return what.dense() if isinstance(what, AttentionMask) else what
+
+        return func(*torch.utils._pytree.tree_map(made, args), **torch.utils._pytree.tree_map(made, kwargs or {}))
+
+
+class Untraceable(TypeError):
+    """A mask function does what expressions cannot follow."""
+
+
+class Traced:
+    """Stands for an index tensor while a mask function is traced. axis: of a bare coordinate, which one."""
+
+    __slots__ = ("expr", "axis")
+    __hash__ = None
+    device = torch.device("cpu")  # mask functions hand it to `.to`
+
+    def __init__(self, expr, axis: str | None = None):
+        self.expr, self.axis = expr, axis
+
+    def to(self, device):
+        if isinstance(device, torch.dtype):
+            raise Untraceable(f"a conversion to {device}")
+        return self
+
+    def new_ones(self, size, dtype=None, **_):
+        return self._constant(size, dtype, True)
+
+    def new_zeros(self, size, dtype=None, **_):
+        return self._constant(size, dtype, False)
+
+    @staticmethod
+    def _constant(size, dtype, value):
+        if tuple(size) != () or dtype is not torch.bool:
+            raise Untraceable(f"a new tensor of shape {tuple(size)} and {dtype}")
+        return Traced(value)
+
+    def __bool__(self):
+        raise Untraceable("control flow that depends on an index")
+
+    def __invert__(self):
+        return Traced(not self.expr if isinstance(self.expr, bool) else ~self.expr)
+
+    def __neg__(self):
+        return Traced(-self.expr)
+
+    def __abs__(self):
+        return Traced(abs(self.expr))
+
+
+def _operand(what):
+    if isinstance(what, Traced):
+        return what.expr
+    if isinstance(what, torch.Tensor) and what.ndim == 0 and not what.is_floating_point():
+        return what.item()
+    if isinstance(what, (bool, int)):
+        return what
+    raise Untraceable(f"{type(what).__name__} beside an index")
+
+
+def _define_operators():
+    def forward(op):
+        return lambda self, other: Traced(op(self.expr, _operand(other)))
+
+    def reflected(op):
+        return lambda self, other: Traced(op(_operand(other), self.expr))
+
+    for name in ("add", "sub", "mul", "floordiv", "mod", "and_", "or_"):
+        op, plain = getattr(operator, name), name.rstrip("_")
+        setattr(Traced, f"__{plain}__", forward(op))
+        setattr(Traced, f"__r{plain}__", reflected(op))
+    for name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(Traced, f"__{name}__", forward(getattr(operator, name)))
+
+
+_define_operators()
+
+
+class _Reads(TorchFunctionMode):
+    """While it is entered, tensor[traced, traced] is a captured tensor read at these coordinates.
+
+    ranges: of each coordinate, the (begin, end) of what it may be in transformers' numbering, and its expression. The axis that
+    it indexes is cut to that range, so that expressions count from the first key as tessera does."""
+
+    def __init__(self, ranges: dict):
+        super().__init__()
+        self.ranges, self.cut = ranges, {}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.__getitem__ and len(args) == 2:
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if any(isinstance(one, Traced) for one in index):
+                return self.read(args[0], index)
+        return func(*args, **(kwargs or {}))
+
+    def read(self, tensor: torch.Tensor, index: tuple):
+        if len(index) != tensor.ndim:
+            raise Untraceable(f"a tensor of {tensor.ndim} axes at {len(index)} indices")
+        places = []
+        for axis, one in enumerate(index):
+            name = one.axis if isinstance(one, Traced) else None
+            if name not in self.ranges:  # torch counts negative indices from the end, expressions do not
+                raise Untraceable("an index that is no bare coordinate")
+            begin, end, expr = self.ranges[name]
+            if begin is None or not begin < end <= tensor.shape[axis]:
+                raise Untraceable(f"a tensor of {tensor.shape[axis]} entries along axis {axis} where {name} is {begin} to {end}")
+            places.append((begin, end, expr))
+        bounds = tuple((begin, end) for begin, end, _ in places)
+        if bounds != tuple((0, size) for size in tensor.shape):
+            key = (id(tensor), bounds)
+            if key not in self.cut:  # with the tensor itself, so that its id stays its own
+                self.cut[key] = tensor, tensor[tuple(slice(*one) for one in bounds)]
+            tensor = self.cut[key][1]
+        return Traced(capture(tensor)[tuple(expr for _, _, expr in places)])
+
+
+def padding_condition(padding: torch.Tensor | None, kv_offset: int, kv_length: int) -> Callable | None:
+    """transformers' 2-D padding mask, bool [batch, tokens], as a condition on (b, k) with k counted from the first key.
+
+    None where nothing is padded. Tokens in one stretch (padding left, right or both) are a range of keys for each sequence,
+    which skips tiles and reads two numbers a row; any other padding is read key by key."""
+    if padding is None:
+        return None
+    padding = padding[:, kv_offset : kv_offset + kv_length]
+    if (missing := kv_length - padding.shape[1]) > 0:  # keys of a static cache that are not written yet
+        padding = torch.nn.functional.pad(padding, (0, missing))
+    rows = padding.cpu().numpy()  # a few bytes a token, many small steps: NumPy's cost less than torch's
+    if rows.all():
+        return None
+    tokens = rows.sum(1)
+    begin, end = rows.argmax(1), kv_length - rows[:, ::-1].argmax(1)
+    if ((end - begin != tokens) & (tokens > 0)).any():
+        padding = padding.contiguous()
+        return lambda b, k: capture(padding, "padding")[b, k]
+    end = begin + tokens  # without any token: an empty range
+    key_begin, key_end = (torch.from_numpy(one).to(padding.device) for one in (begin, end))
+    if (end == kv_length).all():
+        return lambda b, k: k >= capture(key_begin, "key_begin")[b]
+    if not begin.any():
+        return lambda b, k: k < capture(key_end, "key_end")[b]
+    return lambda b, k: (k >= capture(key_begin, "key_begin")[b]) & (k < capture(key_end, "key_end")[b])
+
+
+def trace(mask_function, condition: Callable | None, batch: int, q: tuple[int, int], kv: tuple[int, int]) -> Mask:
+    """The Mask of a function of transformers' indices, and of a condition on (b, k). q, kv: offset and length."""
+    (q_offset, q_length), (kv_offset, kv_length) = q, kv
+
+    def of(b, h, i, k):
+        shift = param(kv_offset) if kv_offset else None
+        # Query positions before the first key would be clamped, and no tensor is read there.
+        reads = _Reads({"b": (0, batch, b), "k": (kv_offset, kv_offset + kv_length, k),
+                        "q": (kv_offset if q_offset >= kv_offset else None, q_offset + q_length, i)})
+        # Masks are the same for every head: transformers asks for head 0.
+        with reads:
+            allowed = mask_function(Traced(b, "b"), Traced(0), Traced(i + shift if shift is not None else i, "q"),
+                                    Traced(k + shift if shift is not None else k, "k"))
+        kept.append(reads)
+        allowed = _operand(allowed)
+        return allowed if condition is None else allowed & condition(b, k)
+
+    kept: list[_Reads] = []  # their tensors keep their ids while the trace compares them
+    return Mask(of)
+
+
+def make_mask(batch_size: int, q_length: int | None = None, kv_length: int = 0, q_offset: int = 0, kv_offset: int = 0,
+                   mask_function: Callable | None = None, attention_mask: torch.Tensor | None = None,
+                   device: torch.device | str | None = None, cache_position: torch.Tensor | None = None,
+                   **kwargs) -> torch.Tensor:
+    """The function of transformers' AttentionMaskInterface: an AttentionMask [batch, 1, q, kv].
+
+    attention_mask: bool [batch, tokens], False where padded. cache_position: the queries' positions, instead of q_length and
+    q_offset (transformers before 5). While torch.compile traces, the real boolean tensor."""
+    from transformers import masking_utils
+
+    function = mask_function or masking_utils.causal_mask_function
+    given = {"batch_size": batch_size, "kv_length": kv_length, "kv_offset": kv_offset, "mask_function": function,
+             "attention_mask": attention_mask, **kwargs, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    if cache_position is None:
+        given |= {"q_length": q_length, "q_offset": q_offset}
+    else:
+        given["cache_position"] = cache_position
+    if device is not None:
+        given["device"] = device
+
+    def dense():
+        return masking_utils.sdpa_mask(**given)
+
+    if torch.compiler.is_compiling():
+        return dense()
+    if cache_position is not None:
+        q_length, q_offset = cache_position.shape[0], int(cache_position[0])
+        device = cache_position.device if device is None else device
+    q_offset, kv_offset = int(q_offset), int(kv_offset)
+    condition = padding_condition(attention_mask, kv_offset, kv_length)
+    if condition is None and function is masking_utils.causal_mask_function:
+        mask = _CAUSAL
+    elif condition is None and function is getattr(masking_utils, "bidirectional_mask_function", None):
+        mask = None
+    else:
+        try:
+            mask = trace(function, condition, batch_size, (q_offset, q_length), (kv_offset, kv_length))
+        except Exception as reason:  # whatever stops a function of others: transformers' own way of calling it decides
+            name = getattr(function, "__qualname__", repr(function))
+            warnings.warn(f"the mask function {name} cannot be traced ({reason}): a tensor of {batch_size} x {q_length} x "
+                          f"{kv_length} booleans is made instead. Write it with comparisons, & | ~ and tensor[batch, kv]",
+                          stacklevel=2)
+            return dense()
+    return AttentionMask((batch_size, 1, q_length, kv_length), device or "cpu", mask, q_offset - kv_offset, dense)
