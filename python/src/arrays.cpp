@@ -204,13 +204,14 @@ Tensor exchanged(Tensor view) {
   return view;
 }
 
-Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape, bool heads_first) {
+Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape, Layout layout) {
   const Offers& offers = offers_of(like);
   std::array<std::int64_t, max_rank> extent{}, stride{};
   std::int64_t elements = 1;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) extent[axis] = shape[axis];
-  const bool dense_result = heads_first && !offers.exchange && !offers.numpy;  // others may not take strides
-  if (dense_result) std::swap(extent[1], extent[2]);
+  const bool strided = layout == Layout::heads_first_of_tokens_first && (offers.exchange || offers.numpy);
+  const bool swapped = layout != Layout::tokens_first && !strided;
+  if (swapped) std::swap(extent[1], extent[2]);
   for (std::size_t axis = shape.size(); axis-- > 0;) {
     stride[axis] = elements;
     elements *= extent[axis];
@@ -225,7 +226,8 @@ Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape, 
     if (offers.exchange->allocate(&array, &managed, &text, error) != 0)
       throw Error(Code::out_of_memory, "the framework of q could not allocate the output: " + text);
     view_ = view_of(managed->array, false, "the output");
-    if (heads_first) managed = Exchanged::of(managed, extent, stride);
+    if (swapped) view_ = exchanged(view_);
+    if (strided) managed = Exchanged::of(managed, extent, stride);
     void* object = nullptr;
     if (offers.exchange->object_of(managed, &object) != 0) nb::raise_python_error();
     object_ = nb::steal(static_cast<PyObject*>(object));
@@ -238,8 +240,8 @@ Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape, 
   const nb::capsule owner(memory, [](void* p) noexcept { ::operator delete (p, std::align_val_t{alignment}); });
   array.data = memory;
   view_ = view_of(array, false, "the output");
-  if (dense_result) view_ = exchanged(view_);
-  else if (heads_first) std::swap(extent[1], extent[2]), std::swap(stride[1], stride[2]);
+  if (swapped) view_ = exchanged(view_);
+  if (strided) std::swap(extent[1], extent[2]), std::swap(stride[1], stride[2]);
   std::array<std::size_t, max_rank> sizes{};
   for (std::size_t axis = 0; axis < shape.size(); ++axis) sizes[axis] = static_cast<std::size_t>(extent[axis]);
   const dlpack::Type type = type_of(dtype);

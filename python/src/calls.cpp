@@ -75,6 +75,11 @@ struct Call {
     if (t.rank > 0 && inputs.v.rank > 0) shape.back() = inputs.v.shape[static_cast<std::size_t>(inputs.v.rank - 1)];
     return shape;
   }
+  // With heads_first, o lies in memory as q does.
+  Layout layout(bool heads_first) const {
+    if (!heads_first) return Layout::tokens_first;
+    return inputs.q.stride[2] >= inputs.q.stride[1] ? Layout::heads_first : Layout::heads_first_of_tokens_first;
+  }
   std::vector<std::int64_t> lse_shape() const {
     const Tensor& t = inputs.q;
     if (t.rank == 4) return {t.shape[0], t.shape[2], t.shape[1]};
@@ -89,10 +94,10 @@ struct Out {
   std::optional<Fresh> fresh;
   bool heads_first;
   Out(nb::handle given_, const char* name, nb::handle like, DType dtype, const std::vector<std::int64_t>& shape,
-      bool heads_first_ = false)
-      : heads_first(heads_first_) {
+      Layout layout = Layout::tokens_first)
+      : heads_first(layout != Layout::tokens_first) {
     if (!given_.is_none()) given = nb::borrow(given_), array.emplace(given_, name, true);
-    else fresh.emplace(like, dtype, shape, heads_first);
+    else fresh.emplace(like, dtype, shape, layout);
   }
   Tensor view() const {
     if (!array) return fresh->view();
@@ -117,7 +122,7 @@ nb::object attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle mas
   // Wrong inputs are told before anything is allocated.
   if (out.is_none()) (void)describe(call.inputs, call.options);
   const DType dtype = out_dtype.is_none() ? call.inputs.q.dtype : dtype_of(out_dtype, "out_dtype");
-  Out o(out, "out", q, dtype, call.o_shape(), heads_first);
+  Out o(out, "out", q, dtype, call.o_shape(), call.layout(heads_first));
   std::optional<Out> sums;
   if (return_lse || !lse.is_none()) sums.emplace(lse, "lse", q, f32, call.lse_shape());
   const Outputs outputs{o.view(), sums ? sums->view() : Tensor{}};
@@ -209,7 +214,7 @@ score: a ScoreMod, its text, or a function of (s, b, h, q, k): what the scaled s
 bind: arrays for the names in mask and score. scale: 1 / sqrt(dim) where left out. sinks: learned logits [heads_q].
 return_lse: also the natural logarithm of the softmax denominator, float32 [batch, heads_q, tokens_q] (packed: [heads, total]).
 out, lse: where to write; out is of q's type or float32 (out_dtype where it is made here). threads: 0 is all.
-heads_first: q, k, v and o are [batch, heads, tokens, dim], as torch has them.
+heads_first: q, k, v and o are [batch, heads, tokens, dim], as torch has them; o lies in memory as q does.
 backend: pins one ("cpu:avx2"); it fails rather than fall back.
 
 Returns o like q with dim_v, in the framework of q; with return_lse (o, lse). Rows that attend to nothing are 0 (lse -inf).

@@ -1,0 +1,195 @@
+"""The operators torch.ops.tessera.attention and .attention_lse, for eager calls, torch.compile and fake tensors.
+
+They take masks and score changes as text and the tensors that these read as two lists, names and tensors: text is a
+constant under torch.compile, tensors are inputs of the graph. There is no backward pass yet, and they say so. This file
+must not know: what SDPA or flash-attn mean by their arguments.
+"""
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from .. import _core
+
+_arguments = (
+    "Tensor q, Tensor k, Tensor v, *, str? mask=None, str? score=None, str[]? names=None, Tensor[]? bound=None, "
+    "float? scale=None, SymInt? q_offset=None, Tensor? q_offsets=None, Tensor? sinks=None, Tensor? cu_q=None, "
+    "Tensor? cu_k=None, bool heads_first=False, str? backend=None")
+_library = torch.library.Library("tessera", "DEF")
+_library.define(f"attention({_arguments}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+_library.define(f"attention_lse({_arguments}) -> (Tensor o, Tensor lse)", tags=(torch.Tag.pt2_compliant_tag,))
+
+# Masks and score changes by their text, parsed once.
+mask_of_text = lru_cache(maxsize=1024)(_core.Mask)
+score_of_text = lru_cache(maxsize=1024)(_core.ScoreMod)
+
+
+def error(code: str, text: str) -> _core.Error:
+    """A tessera.Error with its code."""
+    made = _core.Error(text)
+    made.code = code
+    return made
+
+
+def _refuse_device(device: torch.device) -> None:
+    raise error("invalid_device", f"q, k and v are on {device}: tessera.torch runs on the CPU today, the GPU comes later; "
+                                  "move them with .cpu(), or call torch.nn.functional.scaled_dot_product_attention there")
+
+
+def refuse_gradients(kind: str) -> None:
+    raise error("unsupported", f"an input {kind}: there is no backward pass yet; call it under torch.no_grad() or "
+                               "torch.inference_mode(), detach() the inputs, or train with "
+                               "torch.nn.functional.scaled_dot_product_attention")
+
+
+# ------------------------------------------------------------------------------------------------ kernels
+def attention_run(q, k, v, *, return_lse=False, mask=None, score=None, names=None, bound=None, scale=None, q_offset=None,
+                  q_offsets=None, sinks=None, cu_q=None, cu_k=None, heads_first=False, backend=None):
+    """The operator straight away, without what torch does around it. Tensors on the CPU that no gradient is asked of."""
+    result = _core.attention(
+        q, k, v, mask=None if mask is None else mask_of_text(mask), score=None if score is None else score_of_text(score),
+        bind=dict(zip(names, bound, strict=True)) if names else None, scale=scale,
+        q_offset=q_offset if q_offsets is None else q_offsets, sinks=sinks, cu_q=cu_q, cu_k=cu_k, backend=backend,
+        return_lse=return_lse, heads_first=heads_first)
+    if cu_q is not None and (used := int(cu_q[-1])) < q.shape[0]:  # rows of no sequence attend to nothing
+        o, lse = result if return_lse else (result, None)
+        o[used:] = 0
+        if return_lse:
+            lse[:, used:] = -torch.inf
+    return result
+
+
+def _shapes(q, k, v, *, return_lse=False, heads_first=False, cu_q=None, **_):
+    if q.device.type not in ("cpu", "meta"):
+        _refuse_device(q.device)
+    rank = 4 if cu_q is None else 3
+    if q.dim() != rank or k.dim() != rank or v.dim() != rank:
+        raise error("invalid_shape", f"q, k and v have ranks {q.dim()}, {k.dim()} and {v.dim()}: {rank} is allowed "
+                                     f"{'without' if cu_q is None else 'with'} cu_q")
+    if rank == 3:
+        total, heads, _ = q.shape
+        o, rows = q.new_empty((total, heads, v.shape[2])), (heads, total)
+    else:
+        batch, heads, tokens, _ = q.shape if heads_first else q.transpose(1, 2).shape
+        rows = (batch, heads, tokens)
+        if heads_first and q.stride(1) >= q.stride(2):
+            o = q.new_empty((batch, heads, tokens, v.shape[3]))
+        else:
+            o = q.new_empty((batch, tokens, heads, v.shape[3]))
+            o = o.transpose(1, 2) if heads_first else o
+    return (o, q.new_empty(rows, dtype=torch.float32)) if return_lse else o
+
+
+def tracked(tensors) -> str | None:
+    """What autograd would have to follow here, None where there is nothing."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return "requires gradients and autograd is recording"
+    if forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+        return "carries a forward-mode tangent"
+    return None
+
+
+def cast(x: Tensor) -> Tensor:
+    """x as torch.autocast("cpu") hands it to SDPA: float32 and 16-bit tensors in autocast's type, others as they are."""
+    return x.to(torch.get_autocast_dtype("cpu")) if x.is_floating_point() and x.dtype != torch.float64 else x
+
+
+def _register(name: str, return_lse: bool):
+    op = getattr(torch.ops.tessera, name).default
+
+    def run(q, k, v, **options):
+        return attention_run(q, k, v, return_lse=return_lse, **options)
+
+    def shapes(q, k, v, **options):
+        return _shapes(q, k, v, return_lse=return_lse, **options)
+
+    def check_gradients(q, k, v, options):
+        kind = tracked([q, k, v, *(options.get("bound") or ()), *((options["sinks"],) if "sinks" in options else ())])
+        if kind:
+            refuse_gradients(kind)
+
+    def autograd(q, k, v, **options):
+        check_gradients(q, k, v, options)
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(q, k, v, **options)
+
+    def autograd_cpu(q, k, v, **options):
+        # Below are only modes, tensor subclasses, functionalization and negated views; a second trip through the
+        # dispatcher costs as much as a small attention.
+        if (type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or options.get("bound")
+                or torch._C._len_torch_dispatch_stack() or torch._is_functional_tensor(q)
+                or q.is_neg() or k.is_neg() or v.is_neg()):
+            return autograd(q, k, v, **options)
+        check_gradients(q, k, v, options)
+        return attention_run(q, k, v, return_lse=return_lse, **options)
+
+    def autocast(q, k, v, **options):
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)):
+            return op(cast(q), cast(k), cast(v), **options)
+
+    def cuda(q, *_, **__):
+        _refuse_device(q.device)
+
+    _library.impl(name, run, "CPU")
+    _library.impl(name, cuda, "CUDA")
+    _library.impl(name, autograd, "Autograd")
+    _library.impl(name, autograd_cpu, "AutogradCPU")
+    _library.impl(name, autocast, "AutocastCPU")
+    torch.library.register_fake(f"tessera::{name}", shapes, lib=_library)
+    return op
+
+
+attention_op = _register("attention", return_lse=False)
+attention_lse_op = _register("attention_lse", return_lse=True)
+
+
+# ------------------------------------------------------------------------------------------------ calls
+def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Nothing between the caller and the kernel has to see the operator: the library can be called straight away."""
+    return (type(q) is Tensor and type(k) is Tensor and type(v) is Tensor and q.is_cpu and k.is_cpu and v.is_cpu
+            and not torch.compiler.is_compiling() and not torch._C._is_any_autocast_enabled()
+            and not torch._C._len_torch_dispatch_stack() and not torch._C._is_torch_function_mode_enabled()
+            and torch._C._functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0
+            and torch._C._get_tracing_state() is None and not torch.autograd._profiler_enabled())
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: str | _core.Mask | None = None,
+              score: str | _core.ScoreMod | None = None, bind: dict[str, Tensor] | None = None,
+              scale: float | None = None, q_offset: int | Tensor | None = None, sinks: Tensor | None = None,
+              cu_q: Tensor | None = None, cu_k: Tensor | None = None, return_lse: bool = False,
+              heads_first: bool = False, backend: str | None = None):
+    """tessera.attention as an operator of torch: for torch.compile, export, autocast, the profiler and fake tensors.
+
+    q [batch, tokens_q, heads_q, dim], k [batch, tokens_kv, heads_kv, dim], v [batch, tokens_kv, heads_kv, dim_v]; with
+    heads_first [batch, heads, tokens, dim]; with cu_q and cu_k packed, [total, heads, dim]. float32, bfloat16 or float16
+    on the CPU, any strides with the last 1. mask, score: text, whose names `bind` gives tensors; a Mask or ScoreMod; or a
+    function, which is traced here and therefore not under torch.compile (make the Mask before and pass its text).
+    Positions, masks, scale, sinks and LSE are as in tessera.attention. Packed rows past the last sequence are 0.
+
+    Returns o like q with dim_v; with return_lse (o, lse), lse float32 [batch, heads_q, tokens_q] or [heads_q, total].
+    Raises tessera.Error where tessera.attention does, and where autograd would have to record: there is no backward yet.
+    """
+    bind = dict(bind) if bind else {}
+    if mask is not None and not isinstance(mask, str):
+        mask, bind = _text_of(mask, _core.Mask, bind)
+    if score is not None and not isinstance(score, str):
+        score, bind = _text_of(score, _core.ScoreMod, bind)
+    offsets = isinstance(q_offset, Tensor)
+    op = attention_lse_op if return_lse else attention_op
+    return op(q, k, v, mask=mask, score=score, names=list(bind.keys()) or None, bound=list(bind.values()) or None,
+              scale=scale, q_offset=None if offsets else q_offset, q_offsets=q_offset if offsets else None, sinks=sinks,
+              cu_q=cu_q, cu_k=cu_k, heads_first=heads_first, backend=backend)
+
+
+def _text_of(mod, kind, bind: dict[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """The text of a mask or score change, and bind with the tensors that it brings along."""
+    made = mod if isinstance(mod, kind) else kind(mod)
+    for name, array in made.bound.items():
+        if bind.setdefault(name, array) is not array:
+            raise error("invalid_option", f"'{name}' names two different tensors: give one of them another name")
+        if not isinstance(array, Tensor):
+            bind[name] = torch.as_tensor(array)
+    return repr(made), bind
