@@ -156,6 +156,14 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
             and torch._C._get_tracing_state() is None and not torch.autograd._profiler_enabled())
 
 
+def call(q: Tensor, k: Tensor, v: Tensor, *, return_lse: bool = False, bound: list[Tensor] | None = None, **options):
+    """The operator's result: straight away where nothing has to see the operator."""
+    tensors = [q, k, v] if bound is None else [q, k, v, *bound]
+    if (plain(q, k, v) and all(type(t) is Tensor and not t.is_neg() for t in tensors) and not tracked(tensors)):
+        return attention_run(q, k, v, return_lse=return_lse, bound=bound, **options)
+    return (attention_lse_op if return_lse else attention_op)(q, k, v, bound=bound, **options)
+
+
 def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: str | _core.Mask | None = None,
               score: str | _core.ScoreMod | None = None, bind: dict[str, Tensor] | None = None,
               scale: float | None = None, q_offset: int | Tensor | None = None, sinks: Tensor | None = None,

@@ -50,7 +50,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
            is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
            backend: str | None = None) -> Tensor:
-    """scaled_dot_product_attention on a pinned backend, always as the operator."""
+    """scaled_dot_product_attention, for any arguments, on a pinned backend."""
     if dropout_p != 0.0:
         raise ops.error("unsupported", f"dropout_p is {dropout_p}: there is no dropout on attention probabilities; pass 0.0, "
                                        "dropout_p=self.p if self.training else 0.0 in a module, or train with "
@@ -79,9 +79,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None =
             mask = f"attn_mask:bool{place}"
         else:
             score = f"s + attn_mask{place}"
-    run = ops.attention_run if ops.plain(q, k, v) and not ops.tracked([q, k, v, *(bound or ())]) else ops.attention_op
-    o = run(q, k, v, mask=mask, score=score, names=None if bound is None else ["attn_mask"], bound=bound, scale=scale,
-            q_offset=q_offset, heads_first=True, backend=backend)
+    o = ops.call(q, k, v, mask=mask, score=score, names=None if bound is None else ["attn_mask"], bound=bound, scale=scale,
+                 q_offset=q_offset, heads_first=True, backend=backend)
     return o if len(lead) == 2 else o.reshape(*lead, rows, value.shape[-1])
 
 
