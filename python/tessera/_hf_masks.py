@@ -6,14 +6,14 @@ hf.py knows the attention call.
 """
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from ._core import Mask, capture, causal, param
+from .torch._tracing import Tracing
+from .torch._values import Value, lift
 
 _CAUSAL = causal()
 
@@ -50,116 +50,6 @@ class AttentionMask(torch.Tensor):
         return func(*torch.utils._pytree.tree_map(made, args), **torch.utils._pytree.tree_map(made, kwargs or {}))
 
 
-class Untraceable(TypeError):
-    """A mask function does what expressions cannot follow."""
-
-
-class Traced:
-    """Stands for an index tensor while a mask function is traced. axis: of a bare coordinate, which one."""
-
-    __slots__ = ("expr", "axis")
-    __hash__ = None
-    device = torch.device("cpu")  # mask functions hand it to `.to`
-
-    def __init__(self, expr, axis: str | None = None):
-        self.expr, self.axis = expr, axis
-
-    def to(self, device):
-        if isinstance(device, torch.dtype):
-            raise Untraceable(f"a conversion to {device}")
-        return self
-
-    def new_ones(self, size, dtype=None, **_):
-        return self._constant(size, dtype, True)
-
-    def new_zeros(self, size, dtype=None, **_):
-        return self._constant(size, dtype, False)
-
-    @staticmethod
-    def _constant(size, dtype, value):
-        if tuple(size) != () or dtype is not torch.bool:
-            raise Untraceable(f"a new tensor of shape {tuple(size)} and {dtype}")
-        return Traced(value)
-
-    def __bool__(self):
-        raise Untraceable("control flow that depends on an index")
-
-    def __invert__(self):
-        return Traced(not self.expr if isinstance(self.expr, bool) else ~self.expr)
-
-    def __neg__(self):
-        return Traced(-self.expr)
-
-    def __abs__(self):
-        return Traced(abs(self.expr))
-
-
-def _operand(what):
-    if isinstance(what, Traced):
-        return what.expr
-    if isinstance(what, torch.Tensor) and what.ndim == 0 and not what.is_floating_point():
-        return what.item()
-    if isinstance(what, (bool, int)):
-        return what
-    raise Untraceable(f"{type(what).__name__} beside an index")
-
-
-def _define_operators():
-    def forward(op):
-        return lambda self, other: Traced(op(self.expr, _operand(other)))
-
-    def reflected(op):
-        return lambda self, other: Traced(op(_operand(other), self.expr))
-
-    for name in ("add", "sub", "mul", "floordiv", "mod", "and_", "or_"):
-        op, plain = getattr(operator, name), name.rstrip("_")
-        setattr(Traced, f"__{plain}__", forward(op))
-        setattr(Traced, f"__r{plain}__", reflected(op))
-    for name in ("lt", "le", "gt", "ge", "eq", "ne"):
-        setattr(Traced, f"__{name}__", forward(getattr(operator, name)))
-
-
-_define_operators()
-
-
-class _Reads(TorchFunctionMode):
-    """While it is entered, tensor[traced, traced] is a captured tensor read at these coordinates.
-
-    ranges: of each coordinate, the (begin, end) of what it may be in transformers' numbering, and its expression. The axis that
-    it indexes is cut to that range, so that expressions count from the first key as tessera does."""
-
-    def __init__(self, ranges: dict):
-        super().__init__()
-        self.ranges, self.cut = ranges, {}
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.__getitem__ and len(args) == 2:
-            index = args[1] if isinstance(args[1], tuple) else (args[1],)
-            if any(isinstance(one, Traced) for one in index):
-                return self.read(args[0], index)
-        return func(*args, **(kwargs or {}))
-
-    def read(self, tensor: torch.Tensor, index: tuple):
-        if len(index) != tensor.ndim:
-            raise Untraceable(f"a tensor of {tensor.ndim} axes at {len(index)} indices")
-        places = []
-        for axis, one in enumerate(index):
-            name = one.axis if isinstance(one, Traced) else None
-            if name not in self.ranges:  # torch counts negative indices from the end, expressions do not
-                raise Untraceable("an index that is no bare coordinate")
-            begin, end, expr = self.ranges[name]
-            if begin is None or not begin < end <= tensor.shape[axis]:
-                raise Untraceable(f"a tensor of {tensor.shape[axis]} entries along axis {axis} where {name} is {begin} to {end}")
-            places.append((begin, end, expr))
-        bounds = tuple((begin, end) for begin, end, _ in places)
-        if bounds != tuple((0, size) for size in tensor.shape):
-            key = (id(tensor), bounds)
-            if key not in self.cut:  # with the tensor itself, so that its id stays its own
-                self.cut[key] = tensor, tensor[tuple(slice(*one) for one in bounds)]
-            tensor = self.cut[key][1]
-        return Traced(capture(tensor)[tuple(expr for _, _, expr in places)])
-
-
 def padding_condition(padding: torch.Tensor | None, kv_offset: int, kv_length: int) -> Callable | None:
     """transformers' 2-D padding mask, bool [batch, tokens], as a condition on (b, k) with k counted from the first key.
 
@@ -187,24 +77,23 @@ def padding_condition(padding: torch.Tensor | None, kv_offset: int, kv_length: i
     return lambda b, k: (k >= capture(key_begin, "key_begin")[b]) & (k < capture(key_end, "key_end")[b])
 
 
-def trace(mask_function, condition: Callable | None, batch: int, q: tuple[int, int], kv: tuple[int, int]) -> Mask:
+def trace(mask_function: Callable, condition: Callable | None, batch: int, q: tuple[int, int], kv: tuple[int, int]) -> Mask:
     """The Mask of a function of transformers' indices, and of a condition on (b, k). q, kv: offset and length."""
     (q_offset, q_length), (kv_offset, kv_length) = q, kv
+    tracing = Tracing({"b": batch, "h": 1, "q_idx": q_offset + q_length, "kv_idx": kv_offset + kv_length})
 
     def of(b, h, i, k):
-        shift = param(kv_offset) if kv_offset else None
-        # Query positions before the first key would be clamped, and no tensor is read there.
-        reads = _Reads({"b": (0, batch, b), "k": (kv_offset, kv_offset + kv_length, k),
-                        "q": (kv_offset if q_offset >= kv_offset else None, q_offset + q_length, i)})
-        # Masks are the same for every head: transformers asks for head 0.
-        with reads:
-            allowed = mask_function(Traced(b, "b"), Traced(0), Traced(i + shift if shift is not None else i, "q"),
-                                    Traced(k + shift if shift is not None else k, "k"))
-        kept.append(reads)
-        allowed = _operand(allowed)
-        return allowed if condition is None else allowed & condition(b, k)
+        row, column = i, k  # counted from the first key here, from the first token there
+        if kv_offset:
+            shift = param(kv_offset)
+            row, column = i + shift, k + shift
+        with tracing:  # transformers asks for head 0: masks are the same for all
+            allowed = lift(mask_function(Value(b, int, True, "b"), Value(0, int, True), Value(row, int, True, "q_idx"),
+                                         Value(column, int, True, "kv_idx")))
+        if allowed.kind is not bool:
+            raise TypeError(f"it returns {allowed!r}, which is no boolean")
+        return allowed.expr if condition is None else allowed.expr & condition(b, k)
 
-    kept: list[_Reads] = []  # their tensors keep their ids while the trace compares them
     return Mask(of)
 
 
