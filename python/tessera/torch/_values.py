@@ -62,6 +62,7 @@ class Value:
     shape = torch.Size([])
     ndim = 0
     requires_grad = is_cuda = False
+    __array_ufunc__ = None  # NumPy's scalars leave the operator to us
 
     def size(self) -> torch.Size:
         return self.shape

@@ -48,20 +48,14 @@ _TUNING = {"num_warps", "num_stages", "BLOCK_M", "BLOCK_N", "BLOCK_M1", "BLOCK_N
 
 
 # --------------------------------------------------------------------------------------------------- tracing
-def _arity(function: Callable) -> int:
-    if hasattr(function, "__code__") and not inspect.ismethod(function):
-        return function.__code__.co_argcount - len(function.__defaults__ or ())
-    return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-               for p in inspect.signature(function).parameters.values())
-
-
 def _check(function: Any, what: str, arguments: int) -> None:
     if not callable(function):
         raise TypeError(f"{what} is {type(function).__name__}: a function is needed")
-    count = _arity(function)
-    if count != arguments:
+    try:
+        inspect.signature(function).bind(*[None] * arguments)
+    except TypeError:
         names = ", ".join(_INDICES if arguments == 4 else ("score", *_INDICES))
-        raise TypeError(f"{what} takes {count} positional arguments: ({names}) are what it is called with")
+        raise TypeError(f"{what} is called with ({names}), which its arguments {inspect.signature(function)} do not take") from None
 
 
 def _traced(kind: type, function: Callable, extents: tuple[int | None, ...]):
@@ -98,7 +92,8 @@ class BlockMask:
         self.BLOCK_SIZE = BLOCK_SIZE
         self.device = device
         self._layout: Tensor | None = None  # uint8 [B, H, rows, columns]: 0 empty, 1 where mask_mod says so, 2 full
-        self._classes: Tensor | None = None  # the same, derived
+        self._derived: Tensor | None = None  # the same, of what mask_mod says
+        self._source: Callable[[], Tensor] | None = None  # of a slice: the part of the whole
         self._mask_mod, self._trace = mask_mod, None
 
     @property
@@ -109,6 +104,7 @@ class BlockMask:
     def mask_mod(self, function: MaskMod) -> None:
         _check(function, "mask_mod", 4)
         self._mask_mod, self._trace = function, None
+        self._derived = None
 
     @classmethod
     def from_kv_blocks(cls, kv_num_blocks: Tensor, kv_indices: Tensor, full_kv_num_blocks: Tensor | None = None,
@@ -190,9 +186,9 @@ class BlockMask:
         """uint8 [B, H, rows, columns]: 0 no pair of the block takes part, 1 some do, 2 all do."""
         if self._layout is not None:
             return self._layout
-        if self._classes is None:
-            self._classes = _classified(self._mask_mod, self.shape, self.BLOCK_SIZE, self.device)
-        return self._classes
+        if self._derived is None:
+            self._derived = self._source() if self._source else _classified(self._mask_mod, self.shape, self.BLOCK_SIZE, self.device)
+        return self._derived
 
     @property
     def kv_num_blocks(self) -> Tensor:
@@ -267,10 +263,16 @@ class BlockMask:
         axes = [torch.arange(n)[i] for n, i in zip((self._batch, self._heads, rows), (*index, *[slice(None)] * 3))]
         kept = self._like(len(axes[0]), len(axes[1]), self.seq_lengths)
         kept._mask_mod = _sliced
-        for table in ("_layout", "_classes"):
-            if (known := getattr(self, table)) is not None:
-                b, h, r = (axis.to(known.device) for axis in axes)
-                setattr(kept, table, known[b][:, h][:, :, r].contiguous())
+
+        def chosen() -> Tensor:
+            table = self._blocks()
+            b, h, r = (axis.to(table.device) for axis in axes)
+            return table[b][:, h][:, :, r].contiguous()
+
+        if self._layout is not None:
+            kept._layout = chosen()
+        else:
+            kept._source = chosen
         return kept
 
     def _adjust(self, new_q_len: int, new_kv_len: int) -> "BlockMask":
