@@ -122,6 +122,8 @@ def _broadcast(shapes, what: str):
 def _leading(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool):
     """The output's axes before its tokens."""
     if not enable_gqa:
+        if query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+            return query.shape[:-2]
         return _broadcast((query.shape[:-2], key.shape[:-2], value.shape[:-2]), "query, key and value")
     if query.dim() < 3 or key.dim() < 3 or value.dim() < 3:
         raise ops.error("invalid_shape", "enable_gqa=True: query, key and value have an axis of heads before the tokens")
@@ -129,7 +131,10 @@ def _leading(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool):
     for name, shared in (("key", key.shape[-3]), ("value", value.shape[-3])):
         if shared == 0 or heads % shared != 0:
             raise ops.error("invalid_shape", f"query has {heads} heads, {name} {shared}: with enable_gqa query's are a multiple")
-    return (*_broadcast((query.shape[:-3], key.shape[:-3], value.shape[:-3]), "query, key and value"), heads)
+    lead = query.shape[:-3]
+    if not lead == key.shape[:-3] == value.shape[:-3]:
+        lead = _broadcast((lead, key.shape[:-3], value.shape[:-3]), "query, key and value")
+    return (*lead, heads)
 
 
 # ------------------------------------------------------------------------------------------------ views
