@@ -105,9 +105,9 @@ def make_mask(batch_size: int, q_length: int | None = None, kv_length: int = 0, 
 
     attention_mask: bool [batch, tokens], False where padded. cache_position: the queries' positions, instead of q_length and
     q_offset (transformers before 5). While torch.compile traces, the real boolean tensor."""
-    from transformers import masking_utils
+    from transformers.masking_utils import causal_mask_function, sdpa_mask
 
-    function = mask_function or masking_utils.causal_mask_function
+    function = mask_function or causal_mask_function
     given = {"batch_size": batch_size, "kv_length": kv_length, "kv_offset": kv_offset, "mask_function": function,
              "attention_mask": attention_mask, **kwargs, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     if cache_position is None:
@@ -118,7 +118,7 @@ def make_mask(batch_size: int, q_length: int | None = None, kv_length: int = 0, 
         given["device"] = device
 
     def dense():
-        return masking_utils.sdpa_mask(**given)
+        return sdpa_mask(**given)
 
     if torch.compiler.is_compiling():
         return dense()
@@ -127,9 +127,9 @@ def make_mask(batch_size: int, q_length: int | None = None, kv_length: int = 0, 
         device = cache_position.device if device is None else device
     q_offset, kv_offset = int(q_offset), int(kv_offset)
     condition = padding_condition(attention_mask, kv_offset, kv_length)
-    if condition is None and function is masking_utils.causal_mask_function:
+    if condition is None and function is causal_mask_function:
         mask = _CAUSAL
-    elif condition is None and function is getattr(masking_utils, "bidirectional_mask_function", None):
+    elif condition is None and getattr(function, "__name__", "") == "bidirectional_mask_function":
         mask = None
     else:
         try:

@@ -12,50 +12,36 @@ from functools import lru_cache
 
 import torch
 
+from ._core import Mask, ScoreMod, attention, bias_tensor, capture, causal, mask_tensor, param, softcap as cap_scores, window
 from ._hf_masks import AttentionMask, make_mask
-from ._core import Error, ScoreMod, attention, bias_tensor, capture, causal, mask_tensor, param, window
-from ._core import softcap as _softcap
+from .torch import ops
 
 _CAUSAL = causal()
-_cap = lru_cache(maxsize=64)(_softcap)
+_cap = lru_cache(maxsize=64)(cap_scores)
 
 
 @lru_cache(maxsize=64)
-def _causal_window(size: int):
+def _causal_window(size: int) -> Mask:
     return _CAUSAL & window(size - 1, 0)
-
-
-def _unsupported(text: str) -> Error:
-    error = Error(text)
-    error.code = "unsupported"
-    return error
 
 
 def _refuse(tensors, dropout, kwargs) -> None:
     if dropout:
-        raise _unsupported(f"attention dropout is {dropout}: tessera runs inference. Call model.eval(), set attention_dropout to "
-                           "0, or train with attn_implementation='sdpa' or 'eager'")
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-        raise _unsupported("an input requires gradients and autograd is recording: there is no backward pass yet. Call the model "
-                           "under torch.no_grad() or torch.inference_mode(), or train with attn_implementation='sdpa'")
+        raise ops.error("unsupported", f"attention dropout is {dropout}: tessera runs inference. Call model.eval(), set "
+                                       "attention_dropout to 0, or train with attn_implementation='sdpa' or 'eager'")
+    if (kind := ops.tracked(t for t in tensors if t is not None)) is not None:
+        raise ops.error("unsupported", f"an input {kind}: there is no backward pass yet. Call the model under torch.no_grad() or "
+                                       "torch.inference_mode(), or train with attn_implementation='sdpa'")
     if kwargs.get("output_attentions"):
-        raise _unsupported("output_attentions=True: the N x N weights are never made. Load the model with "
-                           "attn_implementation='eager' to see them")
+        raise ops.error("unsupported", "output_attentions=True: the N x N weights are never made. Load the model with "
+                                       "attn_implementation='eager' to see them")
     for name in ("head_mask", "sinks"):
         if kwargs.get(name) is not None:
-            raise _unsupported(f"{name} is given: tessera has no such argument. Load the model with attn_implementation='eager'")
+            raise ops.error("unsupported", f"{name} is given: tessera has no such argument. Load the model with "
+                                           "attn_implementation='eager'")
 
 
-def _same_dtype(tensors):
-    # What torch does to the inputs of its own attention under autocast.
-    kind = tensors[0].device.type
-    if torch.is_autocast_enabled(kind):
-        dtype = torch.get_autocast_dtype(kind)
-        return [t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in tensors]
-    return tensors
-
-
-def _bias_score(bias: torch.Tensor, q_offset: int | None):
+def _bias_score(bias: torch.Tensor, q_offset: int) -> ScoreMod:
     if not q_offset:
         return bias_tensor(bias, bias.ndim)
     if bias.ndim != 4:
@@ -64,10 +50,47 @@ def _bias_score(bias: torch.Tensor, q_offset: int | None):
 
 
 def _check_mask(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> None:
-    allowed = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    allowed = (*query.shape[:3], key.shape[2])
     shape = (1,) * (4 - mask.ndim) + tuple(mask.shape)
-    if mask.ndim < 2 or mask.ndim > 4 or any(given not in (1, size) for given, size in zip(shape, allowed)):
+    if shape != allowed and (not 2 <= mask.ndim <= 4 or any(n not in (1, size) for n, size in zip(shape, allowed))):
         raise ValueError(f"attention_mask is {tuple(mask.shape)}: [batch, heads, q, kv] is {allowed} here, axes of 1 serve all")
+    if mask.dtype is not torch.bool and not mask.is_floating_point():
+        raise TypeError(f"attention_mask is {mask.dtype}: bool (True takes part) or a real to add is allowed")
+
+
+def _call(query, key, value, allowed, bias, within, scaling, softcap, s_aux):
+    mask, q_offset = None, 0
+    if within is not None:
+        mask, q_offset = _causal_window(within) if within else _CAUSAL, key.shape[2] - query.shape[2]
+    elif type(allowed) is AttentionMask:
+        mask, q_offset = allowed.mask, allowed.q_offset
+    elif allowed is not None:
+        mask = mask_tensor(allowed, allowed.ndim)
+    score = None if softcap is None else _cap(softcap)
+    if bias is not None:
+        added = _bias_score(bias, q_offset)
+        score = added if score is None else score >> added
+    return attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=mask, score=score, scale=scaling,
+                     q_offset=q_offset, sinks=s_aux)
+
+
+def _traced_call(query, key, value, mask, bias, within, scaling, softcap, s_aux):
+    """The operator, for torch.compile: masks are tensors there, and masks and score changes of them are text."""
+    names, bound, text = [], [], None
+    if mask is not None:
+        names, bound, text = ["allowed"], [mask], f"allowed:bool{_axes(mask)}"
+    elif within is not None:  # local positions, as the bias has them: the last query stands on the last key
+        last = f"q + {key.shape[2] - query.shape[2]}"
+        text = f"(k <= {last})" + (f" & (k > {last} - {within})" if within else "")
+    score = None if softcap is None else f"softcap({float(softcap)})"
+    if bias is not None:
+        names, bound, score = [*names, "bias"], [*bound, bias], f"{score or 's'} + bias{_axes(bias)}"
+    return ops.attention_op(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=text, score=score,
+                            names=names or None, bound=bound or None, scale=scaling, q_offset=0, sinks=s_aux)
+
+
+def _axes(tensor: torch.Tensor) -> str:
+    return "".join(f"[{one}]" for one in "bhqk"[4 - tensor.ndim:])
 
 
 def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
@@ -75,46 +98,39 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
                       is_causal: bool | None = None, softcap: float | None = None, s_aux: torch.Tensor | None = None,
                       position_bias: torch.Tensor | None = None, sliding_window: int | None = None,
                       **kwargs) -> tuple[torch.Tensor, None]:
-    """The function of transformers' AttentionInterface. No input is copied; key and value heads are not repeated.
+    """The function of transformers' AttentionInterface. Keys and values are neither copied nor repeated.
 
     query [batch, heads, q, dim], key and value [batch, kv heads, kv, dim]; returns (output [batch, q, heads, dim], None).
-    attention_mask: what this module's mask function made; or a boolean (True takes part) or additive tensor that broadcasts to
-    [batch, heads, q, kv]; or None, which is causal if is_causal (else module.is_causal) says so, the last query on the last key,
-    within sliding_window if given. scaling: 1 / sqrt(dim) where None. softcap: scores become softcap * tanh(scores / softcap).
-    s_aux: learned sink logits [heads]. position_bias [batch or 1, heads or 1, q, kv] is added to the scores.
+    attention_mask: what make_mask made; or a boolean (True takes part) or additive tensor that broadcasts to [batch, heads, q,
+    kv]; or None, which is causal if is_causal (else module.is_causal) says so, the last query on the last key, within
+    sliding_window if given. scaling: 1 / sqrt(dim) where None. softcap: scores become softcap * tanh(scores / softcap). s_aux:
+    learned sink logits [heads]. position_bias [batch or 1, heads or 1, q, kv] is added to the scores. A query that attends to
+    nothing (padding on the left) gives 0.
 
-    Raises tessera.Error for dropout, gradients, output_attentions and what tessera.attention refuses; ValueError for masks of
-    another size."""
-    tensors = (query, key, value)
-    _refuse((*tensors, s_aux, position_bias), dropout, kwargs)
-    if any(t.stride(-1) != 1 for t in tensors):
-        tensors = [t if t.stride(-1) == 1 else t.contiguous() for t in tensors]
-    query, key, value = _same_dtype(tensors)
+    Raises tessera.Error for dropout, gradients, output_attentions and what tessera.attention refuses; ValueError and TypeError
+    for masks of another size or type."""
+    if dropout or kwargs or torch.is_grad_enabled():
+        _refuse((query, key, value, s_aux, position_bias), dropout, kwargs)
+    if query.stride(-1) != 1 or key.stride(-1) != 1 or value.stride(-1) != 1:
+        query, key, value = (t if t.stride(-1) == 1 else t.contiguous() for t in (query, key, value))
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = ops.cast(query), ops.cast(key), ops.cast(value)
     if query.shape[0] != key.shape[0]:  # learned queries of batch 1
         batch = max(query.shape[0], key.shape[0])
         query, key, value = (t.expand(batch, -1, -1, -1) for t in (query, key, value))
 
-    mask, q_offset, bias = None, 0, position_bias
+    bias, within = position_bias, None  # within: None for all keys, 0 for the causal ones, or a window
     if attention_mask is None:
-        if is_causal if is_causal is not None else getattr(module, "is_causal", True):
-            mask, q_offset = _causal_window(sliding_window) if sliding_window else _CAUSAL, None
+        if getattr(module, "is_causal", True) if is_causal is None else is_causal:
+            within = sliding_window or 0
     else:
         _check_mask(attention_mask, query, key)
-        if type(attention_mask) is AttentionMask:
-            mask, q_offset = attention_mask.mask, attention_mask.q_offset
-        elif attention_mask.dtype is torch.bool:
-            mask = mask_tensor(attention_mask, attention_mask.ndim)
-        elif attention_mask.is_floating_point():
-            bias = attention_mask if bias is None else bias + attention_mask
-        else:
-            raise TypeError(f"attention_mask is {attention_mask.dtype}: bool (True takes part) or a real to add is allowed")
-    score = None if softcap is None else _cap(softcap)
-    if bias is not None:
-        added = _bias_score(bias, key.shape[2] - query.shape[2] if q_offset is None else q_offset)
-        score = added if score is None else score >> added
-    out = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=mask, score=score, scale=scaling,
-                    q_offset=q_offset, sinks=s_aux)
-    return out, None
+        if attention_mask.dtype is not torch.bool:
+            bias, attention_mask = attention_mask if bias is None else bias + attention_mask, None
+    call = _call
+    if torch.compiler.is_compiling():  # of a mask that was made before what is compiled, the graph breaks here
+        call = torch.compiler.disable(_call) if type(attention_mask) is AttentionMask else _traced_call
+    return call(query, key, value, attention_mask, bias, within, scaling, softcap, s_aux), None
 
 
 def register(name: str = "tessera") -> None:

@@ -132,13 +132,22 @@ def agrees(out, qkv, **changes):
     assert ((out.double() - precise).abs() <= bound).all(), ((out.double() - precise).abs() - bound).max()
 
 
+def compiled(*arguments, **given):
+    return torch.compile(tessera.hf.attention_forward, backend="eager", fullgraph=True, dynamic=False)(*arguments, **given)
+
+
+@pytest.fixture(params=["eager", "compiled"])
+def call(request):
+    torch._dynamo.reset()
+    return tessera.hf.attention_forward if request.param == "eager" else compiled
+
+
 TRIANGLE = torch.ones(7, 11, dtype=torch.bool).tril(4)  # the last query on the last key
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_without_a_mask_causality_is_the_modules(dtype):
+def test_without_a_mask_causality_is_the_modules(dtype, call):
     qkv = made(dtype=dtype)
-    call = tessera.hf.attention_forward
     agrees(call(Module(True), *qkv, None)[0], qkv, allowed=TRIANGLE)
     agrees(call(Module(False), *qkv, None)[0], qkv)
     agrees(call(Module(True), *qkv, None, is_causal=False)[0], qkv)
@@ -146,21 +155,24 @@ def test_without_a_mask_causality_is_the_modules(dtype):
     agrees(call(Module(True), *qkv, None, sliding_window=3)[0], qkv, allowed=TRIANGLE.triu(2))
 
 
-def test_scaling_softcap_sinks_and_bias():
-    qkv, call = made(), tessera.hf.attention_forward
+def test_scaling_softcap_sinks_and_bias(call):
+    qkv = made()
     sinks, bias = torch.randn(4), torch.randn(1, 4, 7, 11)
     agrees(call(Module(False), *qkv, None, scaling=0.7)[0], qkv, scale=0.7)
     agrees(call(Module(False), *qkv, None, softcap=1.5, scaling=1.0)[0], qkv, softcap=1.5, scale=1.0)
     agrees(call(Module(True), *qkv, None, s_aux=sinks)[0], qkv, sinks=sinks, allowed=TRIANGLE)
     agrees(call(Module(True), *qkv, None, position_bias=bias)[0], qkv, bias=bias, allowed=TRIANGLE)
     agrees(call(Module(False), *qkv, None, position_bias=bias, softcap=1.5)[0], qkv, bias=bias, softcap=1.5)
+    agrees(call(Module(True), *qkv, None, position_bias=bias, sliding_window=3)[0], qkv, bias=bias, allowed=TRIANGLE.triu(2))
+    if call is compiled:
+        return  # no AttentionMask is made there
     padded = make_mask(batch_size=2, q_length=7, kv_length=11, q_offset=4, attention_mask=left(3, 0, tokens=11))
     agrees(call(Module(True), *qkv, padded, position_bias=bias, s_aux=sinks)[0], qkv, bias=bias, sinks=sinks, allowed=padded & True)
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 7, 11), (2, 1, 7, 11), (1, 1, 7, 11), (2, 1, 1, 11), (7, 11)])
-def test_masks_that_are_tensors(shape):
-    qkv, call = made(), tessera.hf.attention_forward
+def test_masks_that_are_tensors(shape, call):
+    qkv = made()
     allowed = torch.rand(shape) < 0.7
     allowed[..., 0] = True
     agrees(call(Module(True), *qkv, allowed)[0], qkv, allowed=allowed)
@@ -226,3 +238,11 @@ def test_refusals_name_the_alternative():
         call(Module(False), q, k, v, torch.ones(7, 11, dtype=torch.int64))
     with pytest.raises(tessera.Error, match="float64|f64"):
         call(Module(False), q.double(), k.double(), v.double(), None)
+
+
+def test_a_mask_made_before_what_is_compiled_breaks_the_graph():
+    qkv = made()
+    mask = make_mask(batch_size=2, q_length=7, kv_length=11, q_offset=4, attention_mask=left(3, 0, tokens=11))
+    call = torch.compile(tessera.hf.attention_forward, backend="eager")
+    with torch.no_grad():
+        agrees(call(Module(True), *qkv, mask)[0], qkv, allowed=mask & True)

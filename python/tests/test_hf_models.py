@@ -219,6 +219,15 @@ def test_packed_sequences_are_separate(forbid_dense):
     agree(using(model, "tessera")(ids[None], position_ids=positions, use_cache=False).logits, standard, precise)
 
 
+@torch.no_grad()
+def test_a_compiled_model_is_one_graph():
+    model, (ids, mask) = using(decoder("gemma2"), "tessera"), prompts()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)(ids, attention_mask=mask, use_cache=False).logits
+    plain = model(ids, attention_mask=mask, use_cache=False).logits
+    agree(compiled[mask.bool()], plain[mask.bool()], using(model, "exact", torch.float64)(ids, attention_mask=mask).logits[mask.bool()])
+
+
 # ------------------------------------------------------------------------------------------------ encoders, encoder-decoders
 ENCODER = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, vocab_size=97, max_position_embeddings=64,
                pad_token_id=0)
