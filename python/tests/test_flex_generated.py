@@ -40,7 +40,7 @@ SCORES = [
     lambda x: lambda s, b, h, q, k: x * torch.tanh(s / x),
     lambda x: lambda s, b, h, q, k: s + (k - q) * torch.exp2(-(h + 1) * x),
     lambda x: lambda s, b, h, q, k: s + bias[h, k - q],
-    lambda x: lambda s, b, h, q, k: s + x * absolute[b, q, k],
+    lambda x: lambda s, b, h, q, k: s + x * absolute[b, q, k].float(),  # in bfloat16 torch would round the product
     lambda x: lambda s, b, h, q, k: s * torch.where((q + k) % 2 == 0, x, 0.5),
     lambda x: lambda s, b, h, q, k: s - x * torch.log(torch.abs(q - k) + 1),
     lambda x: lambda s, b, h, q, k: torch.where(q >= k, s, -float("inf")),
