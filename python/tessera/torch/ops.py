@@ -100,8 +100,10 @@ def cast(x: Tensor) -> Tensor:
 def _register(name: str, return_lse: bool):
     op = getattr(torch.ops.tessera, name).default
 
-    def run(q, k, v, **options):
-        return attention_run(q, k, v, return_lse=return_lse, **options)
+    def run(q, k, v, *, bound=None, **options):
+        if bound:  # the dispatcher resolves q, k and v alone
+            bound = [x.resolve_neg() for x in bound]
+        return attention_run(q, k, v, return_lse=return_lse, bound=bound, **options)
 
     def shapes(q, k, v, **options):
         return _shapes(q, k, v, return_lse=return_lse, **options)

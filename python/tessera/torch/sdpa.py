@@ -10,6 +10,7 @@ from math import prod
 import torch
 from torch import Tensor
 from torch.nn.attention.bias import CausalBias, CausalVariant
+from torch.overrides import handle_torch_function, has_torch_function
 
 from .. import _core
 from . import ops
@@ -44,6 +45,9 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
                 return _run(query, key, value, scale=scale, heads_first=True)
         except (RuntimeError, IndexError):
             pass  # broadcasting, or an error, which is said in torch's terms below
+    if not torch.compiler.is_compiling() and has_torch_function((query, key, value)):
+        return handle_torch_function(scaled_dot_product_attention, (query, key, value), query, key, value, attn_mask, dropout_p,
+                                     is_causal, scale=scale, enable_gqa=enable_gqa)
     return attend(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
