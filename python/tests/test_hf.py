@@ -1,4 +1,5 @@
 """tessera.hf's masks, pair by pair against the tensors that transformers makes of the same functions; and its attention call."""
+import inspect
 import warnings
 
 import pytest
@@ -12,6 +13,13 @@ import tessera
 import tessera.hf
 from tessera._hf_masks import AttentionMask, make_mask
 
+
+
+def of_queries(rows: int, first: int = 0) -> dict:
+    """Which queries a mask is for, as this transformers says it."""
+    if "cache_position" in inspect.signature(mu.sdpa_mask).parameters:
+        return {"cache_position": torch.arange(first, first + rows)}
+    return {"q_length": rows, "q_offset": first}
 
 
 # ------------------------------------------------------------------------------------------------ masks, pair by pair
@@ -58,8 +66,8 @@ def test_masks_say_what_transformers_says(kind, shape):
     q_length, kv_length, q_offset, kv_offset, tokens = SHAPES[shape]
     for name, padding in paddings(tokens).items():
         function = MASKS[kind](padding)
-        given = dict(batch_size=3, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
-                     mask_function=function, attention_mask=padding)
+        given = dict(batch_size=3, kv_length=kv_length, kv_offset=kv_offset, mask_function=function, attention_mask=padding,
+                     **of_queries(q_length, q_offset))
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # none of them is untraceable
             mask = make_mask(**given)
@@ -73,7 +81,7 @@ def test_packed_sequences():
     positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4, 0, 1]]).expand(3, -1)
     ids = torch.tensor([[0] * 3 + [1] * 5 + [2] * 2]).expand(3, -1)
     function = mu.and_masks(mu.causal_mask_function, mu.packed_sequence_mask_function(ids))
-    given = dict(batch_size=3, q_length=10, kv_length=10, mask_function=function)
+    given = dict(batch_size=3, kv_length=10, mask_function=function, **of_queries(10))
     mask = make_mask(**given)
     assert type(mask) is AttentionMask
     assert torch.equal(pairs(mask), mu.sdpa_mask(**given, allow_is_causal_skip=False))
@@ -82,14 +90,14 @@ def test_packed_sequences():
 def test_cache_position_of_older_transformers():
     mask = make_mask(batch_size=2, cache_position=torch.arange(6, 9), kv_length=9, mask_function=mu.causal_mask_function,
                      attention_mask=left(4, 0, tokens=9))
-    assert torch.equal(pairs(mask), mu.sdpa_mask(batch_size=2, q_length=3, kv_length=9, q_offset=6, attention_mask=left(4, 0, tokens=9)))
+    assert torch.equal(pairs(mask), mu.sdpa_mask(batch_size=2, **of_queries(3, 6), kv_length=9, attention_mask=left(4, 0, tokens=9)))
 
 
 def test_a_function_that_cannot_be_traced_is_told_and_evaluated():
     def function(b, h, q, k):
         return (q | 1) >= k  # integers have no | as expressions
 
-    given = dict(batch_size=3, q_length=9, kv_length=9, mask_function=function)
+    given = dict(batch_size=3, kv_length=9, mask_function=function, **of_queries(9))
     with pytest.warns(UserWarning, match="cannot be traced"):
         mask = make_mask(**given)
     assert type(mask) is torch.Tensor
@@ -166,7 +174,7 @@ def test_scaling_softcap_sinks_and_bias(call):
     agrees(call(Module(True), *qkv, None, position_bias=bias, sliding_window=3)[0], qkv, bias=bias, allowed=TRIANGLE.triu(2))
     if call is compiled:
         return  # no AttentionMask is made there
-    padded = make_mask(batch_size=2, q_length=7, kv_length=11, q_offset=4, attention_mask=left(3, 0, tokens=11))
+    padded = make_mask(batch_size=2, **of_queries(7, 4), kv_length=11, attention_mask=left(3, 0, tokens=11))
     agrees(call(Module(True), *qkv, padded, position_bias=bias, s_aux=sinks)[0], qkv, bias=bias, sinks=sinks, allowed=padded & True)
 
 
@@ -233,7 +241,7 @@ def test_refusals_name_the_alternative():
     with pytest.raises(ValueError, match=r"\(2, 1, 7, 10\).*\(2, 4, 7, 11\)"):
         call(Module(False), q, k, v, torch.ones(2, 1, 7, 10, dtype=torch.bool))
     with pytest.raises(ValueError, match="attention_mask"):
-        call(Module(False), q, k, v, make_mask(batch_size=2, q_length=7, kv_length=10))
+        call(Module(False), q, k, v, make_mask(batch_size=2, **of_queries(7), kv_length=10))
     with pytest.raises(TypeError, match="int64.*bool"):
         call(Module(False), q, k, v, torch.ones(7, 11, dtype=torch.int64))
     with pytest.raises(tessera.Error, match="float64|f64"):
@@ -242,7 +250,7 @@ def test_refusals_name_the_alternative():
 
 def test_a_mask_made_before_what_is_compiled_breaks_the_graph():
     qkv = made()
-    mask = make_mask(batch_size=2, q_length=7, kv_length=11, q_offset=4, attention_mask=left(3, 0, tokens=11))
+    mask = make_mask(batch_size=2, **of_queries(7, 4), kv_length=11, attention_mask=left(3, 0, tokens=11))
     call = torch.compile(tessera.hf.attention_forward, backend="eager")
     with torch.no_grad():
         agrees(call(Module(True), *qkv, mask)[0], qkv, allowed=mask & True)
