@@ -90,6 +90,7 @@ MASKS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of torch, for isin
 @pytest.mark.parametrize("name", MASKS)
 def test_masks(name):
     mask_mod = MASKS[name]

@@ -18,6 +18,7 @@ from ._values import ALTERNATIVE, FUNCTIONS, Value, detached, kind_of, lift, vol
 # Read as they are; others are converted at each call.
 _CAPTURED = {torch.float32: float, torch.bfloat16: float, torch.float16: float, torch.int32: int, torch.int64: int,
              torch.uint8: int, torch.bool: bool}
+_COORDINATES = {"b": "b", "h": "h", "q": "q_idx", "k": "kv_idx"}  # as the core prints them, and what torch calls them
 
 
 # --------------------------------------------------------------------------------------------------- captured tensors
@@ -140,6 +141,7 @@ class Tracing(TorchFunctionMode):
             kind = kind_of(bound.dtype)
             wide = bound.dtype in (torch.uint32, torch.uint64)
             bound = bound.to(torch.float32 if kind is float else torch.int64 if wide else torch.int32)
+        if bound is not tensor:
             volatile.seen = True
         key = (bound.data_ptr(), bound.dtype, tuple(bound.shape), bound.stride())
         bound = self._bound.setdefault(key, (tensor, bound))[1]
@@ -161,10 +163,10 @@ class Tracing(TorchFunctionMode):
             if not -size <= v.expr < size:
                 raise IndexError(f"index {v.expr} is out of bounds for {where}")
             return Value(v.expr % size, int, True)
-        if v.coordinate:
-            count = self.extents[v.coordinate]
+        if coordinate := _COORDINATES.get(repr(v.expr)):
+            count = self.extents[coordinate]
             if count > size:
-                raise IndexError(f"{where} is read at {v.coordinate}, which goes up to {count - 1}, but has {size} entries")
+                raise IndexError(f"{where} is read at {coordinate}, which goes up to {count - 1}, but has {size} entries")
             # An axis that is longer than needed: max() says to the core that this is meant.
             return v if count == size else Value(_core.maximum(v.expr, 0), int, True)
         if v.nonneg:

@@ -39,14 +39,13 @@ def kind_of(dtype: torch.dtype) -> type:
 class Value:
     """A boolean, an integer or a real of the function that is being traced, in place of a 0-d tensor.
 
-    expr: the core's expression, or a number. nonneg: known not to be negative. coordinate: "b", "h", "q_idx" or
-    "kv_idx" where it is that index itself.
+    expr: the core's expression, or a number. nonneg: known not to be negative.
     """
 
-    __slots__ = ("expr", "kind", "nonneg", "coordinate")
+    __slots__ = ("expr", "kind", "nonneg")
 
-    def __init__(self, expr: Any, kind: type, nonneg: bool = False, coordinate: str = ""):
-        self.expr, self.kind, self.nonneg, self.coordinate = expr, kind, nonneg, coordinate
+    def __init__(self, expr: Any, kind: type, nonneg: bool = False):
+        self.expr, self.kind, self.nonneg = expr, kind, nonneg
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

@@ -8,8 +8,9 @@ expression and the tensors that it reads. Tensors are [B, H, S, D]; indices are 
 """
 from __future__ import annotations
 
-import functools
 import inspect
+import itertools
+import types
 from typing import Any, Callable
 
 import torch
@@ -47,10 +48,22 @@ _TUNING = {"num_warps", "num_stages", "BLOCK_M", "BLOCK_N", "BLOCK_M1", "BLOCK_N
            "matrix_instr_nonkdim", "waves_per_eu", "SPARSE_Q_BLOCK_SIZE", "SPARSE_KV_BLOCK_SIZE"}
 
 
+def _eagerly(function: Callable) -> Callable:
+    """Not for torch.compile: a mask_mod becomes an expression, not a graph, so that a compiled model breaks its graph here."""
+    reason = "Tessera's flex_attention traces functions itself: compile the model without fullgraph=True, or leave this call out of it"
+    if "reason" in inspect.signature(torch.compiler.disable).parameters:
+        return torch.compiler.disable(function, reason=reason)
+    return torch.compiler.disable(function)
+
+
 # --------------------------------------------------------------------------------------------------- tracing
 def _check(function: Any, what: str, arguments: int) -> None:
     if not callable(function):
         raise TypeError(f"{what} is {type(function).__name__}: a function is needed")
+    if type(function) is types.FunctionType:  # at once: what a signature says takes longer than the trace
+        most = function.__code__.co_argcount
+        if most - len(function.__defaults__ or ()) <= arguments <= most and not function.__code__.co_kwonlyargcount:
+            return
     try:
         inspect.signature(function).bind(*[None] * arguments)
     except TypeError:
@@ -64,7 +77,7 @@ def _traced(kind: type, function: Callable, extents: tuple[int | None, ...]):
 
     def run(*coordinates):
         *score, b, h, q, k = coordinates
-        values = [Value(one, int, True, name) for one, name in zip((b, h, q, k), _INDICES)]
+        values = [Value(one, int, True) for one in (b, h, q, k)]
         with tracing:
             result = lift(function(*(Value(s, float) for s in score), *values))
         if score and result.kind is not float:
@@ -143,13 +156,12 @@ class BlockMask:
 
     def mask(self, batch: int | None = None, heads: int | None = None) -> _core.Mask:
         """The expression as tessera.attention takes it (with q_offset=0), for so many sequences and query heads."""
-        batch, heads = batch or self._batch, heads or self._heads
-        if self._trace is None or self._trace[0] != (batch, heads):
-            extents = (batch, heads, *self.seq_lengths)
+        extents = (batch or self._batch, heads or self._heads, *self.seq_lengths)
+        if self._trace is None or self._trace[0] != extents:
             made, volatile = _traced(_core.Mask, self._restricted(), extents)
             if volatile:
                 return made
-            self._trace = ((batch, heads), made)
+            self._trace = (extents, made)
         return self._trace[1]
 
     def _fitting(self, extents: tuple[int, int, int, int], device: torch.device) -> _core.Mask:
@@ -187,7 +199,7 @@ class BlockMask:
         if self._layout is not None:
             return self._layout
         if self._derived is None:
-            self._derived = self._source() if self._source else _classified(self._mask_mod, self.shape, self.BLOCK_SIZE, self.device)
+            self._derived = self._source() if self._source else _classified(self)
         return self._derived
 
     @property
@@ -308,23 +320,37 @@ def _ordered(taken: Tensor) -> Tensor:
     return torch.argsort(taken.to(torch.uint8), dim=-1, descending=True, stable=True).to(torch.int32)
 
 
-def _classified(mask_mod: MaskMod, shape: tuple[int, int, int, int], block: tuple[int, int], device) -> Tensor:
-    batch, heads, queries, keys = shape
-    rows, columns = -(-queries // block[0]), -(-keys // block[1])
+def _classified(mask: BlockMask) -> Tensor:
+    """uint8 [B, H, rows, columns] as BlockMask._blocks: from the mask's bands, or by evaluating it, a panel of rows at a time."""
+    (batch, heads, queries, keys), (q_block, kv_block) = mask.shape, mask.BLOCK_SIZE
+    rows, columns = -(-queries // q_block), -(-keys // kv_block)
     classes = torch.zeros(batch, heads, rows, columns, dtype=torch.uint8)
-    for b in range(batch):
-        for h in range(heads):
-            for row in range(rows):
-                first = row * block[0]
+    bands = _core.TileMap(mask.mask()).bands
+    for row in range(rows):
+        first, count = row * q_block, min(q_block, queries - row * q_block)
+        if bands is not None:  # distances kv_idx - q_idx of each block: all from nearest to furthest occur
+            begin = torch.arange(columns) * kv_block
+            end = (begin + kv_block).clamp(max=keys) - 1
+            nearest, furthest = begin - first - count + 1, end - first
+            whole = (end - begin + 1 == kv_block) & (count == q_block)
+            for low, high in bands:
+                some, every = (low <= furthest) & (nearest <= high), (low <= nearest) & (furthest <= high) & whole
+                classes[:, :, row] = torch.maximum(classes[:, :, row], some.to(torch.uint8) + every.to(torch.uint8))
+            continue
+        for b, h in itertools.product(range(batch), range(heads)):
+            panel_mod = _moved(mask.mask_mod, b, h, first)
+            panel = create_mask(panel_mod, 1, 1, count, keys, mask.device or "cpu")[0, 0]
+            panel = torch.nn.functional.pad(panel, (0, columns * kv_block - keys, 0, q_block - count))
+            panel = panel.view(q_block, columns, kv_block)
+            classes[b, h, row] = panel.any(2).any(0).to(torch.uint8) + panel.all(2).all(0).to(torch.uint8)
+    return classes.to(mask.device or "cpu")
 
-                def panel_mod(_b, _h, q_idx, kv_idx):
-                    return mask_mod(_b + b, _h + h, q_idx + first, kv_idx)
 
-                panel = create_mask(panel_mod, 1, 1, min(block[0], queries - first), keys, device or "cpu")[0, 0]
-                panel = torch.nn.functional.pad(panel, (0, columns * block[1] - keys, 0, block[0] - panel.shape[0]))
-                panel = panel.view(block[0], columns, block[1])
-                classes[b, h, row] = panel.any(2).any(0).to(torch.uint8) + panel.all(2).all(0).to(torch.uint8)
-    return classes
+def _moved(mask_mod: MaskMod, batch: int, head: int, query: int) -> MaskMod:
+    return lambda b, h, q_idx, kv_idx: mask_mod(b + batch, h + head, q_idx + query, kv_idx)
+
+
+_traced_eagerly = _eagerly(BlockMask.mask)
 
 
 def create_block_mask(mask_mod: MaskMod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int,
@@ -342,7 +368,7 @@ def create_block_mask(mask_mod: MaskMod, B: int | None, H: int | None, Q_LEN: in
     if Q_LEN < 1 or KV_LEN < 1 or min(size) < 1:
         raise ValueError(f"Q_LEN is {Q_LEN}, KV_LEN {KV_LEN} and BLOCK_SIZE {BLOCK_SIZE}: positive numbers are needed")
     made = BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), size, None if device is None else torch.device(device))
-    made.mask()  # whatever is wrong with the function is told here
+    _traced_eagerly(made)  # whatever is wrong with the function is told here
     return made
 
 
@@ -375,8 +401,10 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMo
     return _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux)
 
 
-@torch.compiler.disable  # functions become expressions, not graphs: a compiled model breaks its graph here
+@_eagerly
 def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux):
+    if torch.is_autocast_enabled(query.device.type):
+        query, key, value = (x.to(torch.get_autocast_dtype(query.device.type)) for x in (query, key, value))
     key, value = _shared(query, key, value, block_mask)
     _check_shapes(query, key, value, enable_gqa)
     if return_lse and return_aux is not None:
