@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -45,7 +46,11 @@ class AttentionMask(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         def made(what):
-            return what.dense() if isinstance(what, AttentionMask) else what
+            if not isinstance(what, AttentionMask):
+                return what
+            # Mask functions may run under vmap, which this thread has left on its way here.
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(what.dense).result()
 
         return func(*torch.utils._pytree.tree_map(made, args), **torch.utils._pytree.tree_map(made, kwargs or {}))
 
@@ -88,8 +93,8 @@ def trace(mask_function: Callable, condition: Callable | None, batch: int, q: tu
             shift = param(kv_offset)
             row, column = i + shift, k + shift
         with tracing:  # transformers asks for head 0: masks are the same for all
-            allowed = lift(mask_function(Value(b, int, True, "b"), Value(0, int, True), Value(row, int, True, "q_idx"),
-                                         Value(column, int, True, "kv_idx")))
+            allowed = lift(mask_function(Value(b, int, True), Value(0, int, True), Value(row, int, True),
+                                         Value(column, int, True)))
         if allowed.kind is not bool:
             raise TypeError(f"it returns {allowed!r}, which is no boolean")
         return allowed.expr if condition is None else allowed.expr & condition(b, k)

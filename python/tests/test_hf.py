@@ -75,6 +75,8 @@ def test_masks_say_what_transformers_says(kind, shape):
         expected = mu.sdpa_mask(**given, allow_is_causal_skip=False)
         assert torch.equal(pairs(mask), expected), (name, mask)
         assert torch.equal(mask & True, expected)  # read as a tensor, it is one
+        if "use_vmap" in inspect.signature(mu.sdpa_mask).parameters:
+            assert torch.equal(make_mask(**given, use_vmap=True) & True, expected)
 
 
 def test_packed_sequences():
