@@ -30,7 +30,8 @@ def test_the_same_signatures():
     for name in ("flex_attention", "create_block_mask"):
         ours, theirs = (inspect.signature(getattr(m, name)).parameters for m in (flex, original))
         assert [(p.name, p.kind, p.default) for p in ours.values()] == [(p.name, p.kind, p.default) for p in theirs.values()]
-    assert set(original.__all__) - {"FlexKernelOptions"} <= set(flex.__all__)
+    assert set(original.__all__) <= set(flex.__all__)
+    assert flex._DEFAULT_SPARSE_BLOCK_SIZE == 128 and not hasattr(flex, "no_such_name")
 
 
 def test_outputs():

@@ -17,14 +17,18 @@ import torch
 from torch import Tensor
 from torch.nn.attention import flex_attention as _original
 from torch.nn.attention.flex_attention import and_masks, create_mask, noop_mask, or_masks
+from torch.nn.attention.flex_attention import _mask_mod_signature as MaskMod
+from torch.nn.attention.flex_attention import _score_mod_signature as ScoreMod
 
 from .. import _core
 from ._tracing import Tracing, Value, lift
 
 try:
-    from torch.nn.attention.flex_attention import AuxOutput, AuxRequest
+    from torch.nn.attention.flex_attention import AuxOutput, AuxRequest, FlexKernelOptions
 except ImportError:  # before torch 2.9
     from typing import NamedTuple
+
+    FlexKernelOptions = dict
 
     class AuxRequest(NamedTuple):
         """Which further outputs flex_attention is to return."""
@@ -36,11 +40,9 @@ except ImportError:  # before torch 2.9
         lse: Tensor | None = None
         max_scores: Tensor | None = None
 
-__all__ = ["AuxOutput", "AuxRequest", "BlockMask", "and_masks", "create_block_mask", "create_mask",
+__all__ = ["AuxOutput", "AuxRequest", "BlockMask", "FlexKernelOptions", "and_masks", "create_block_mask", "create_mask",
            "create_nested_block_mask", "flex_attention", "noop_mask", "or_masks"]
 
-MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 _INDICES = ("b", "h", "q_idx", "kv_idx")
 # Options of torch's kernels that choose how, not what: they have no meaning here.
 _TUNING = {"num_warps", "num_stages", "BLOCK_M", "BLOCK_N", "BLOCK_M1", "BLOCK_N1", "BLOCK_M2", "BLOCK_N2", "PRESCALE_QK",
@@ -54,6 +56,11 @@ def _eagerly(function: Callable) -> Callable:
     if "reason" in inspect.signature(torch.compiler.disable).parameters:
         return torch.compiler.disable(function, reason=reason)
     return torch.compiler.disable(function)
+
+
+def __getattr__(name: str) -> Any:
+    """What its users import beside these, types of functions and the usual size of a block, is torch's own."""
+    return getattr(_original, name)
 
 
 # --------------------------------------------------------------------------------------------------- tracing
