@@ -7,6 +7,7 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <sstream>
 
@@ -207,15 +208,25 @@ void define_expressions(nb::module_& m) {
 }
 
 // ------------------------------------------------------------------------------------------------ masks, score changes
+// Without the arrays whose elements the function threw away.
+Bound read_by(const Graph& graph, Bound bound) {
+  std::erase_if(bound, [&](const auto& one) {
+    return std::none_of(graph.captures.begin(), graph.captures.end(), [&](const Capture& c) { return one.first == c.name.data(); });
+  });
+  return bound;
+}
+
 BoundMask traced_mask(nb::handle function) {
   Trace trace('m');
   Mask mask = mask_mod([&](Expr b, Expr h, Expr q, Expr k) { return needed(function(b, h, q, k)); });
-  return {std::move(mask), std::move(trace.bound)};
+  Bound bound = read_by(mask.graph(), std::move(trace.bound));
+  return {std::move(mask), std::move(bound)};
 }
 BoundScore traced_score(nb::handle function) {
   Trace trace('s');
   ScoreMod score = score_mod([&](Expr s, Expr b, Expr h, Expr q, Expr k) { return needed(function(s, b, h, q, k)); });
-  return {std::move(score), std::move(trace.bound)};
+  Bound bound = read_by(score.graph(), std::move(trace.bound));
+  return {std::move(score), std::move(bound)};
 }
 
 // Of a ready-made mod: the name of a tensor, or an array, which is bound under the name that the parameter has.

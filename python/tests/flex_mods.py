@@ -52,6 +52,22 @@ def neighborhood(columns, rows, width, height):
     return mask
 
 
+def neighborhood_on_a_curve(side, width):
+    """Tokens in Z order: the bits of x and y take turns in the index."""
+    def even_bits(code):
+        code = code & 0x55555555
+        for shift, mask in ((1, 0x33333333), (2, 0x0F0F0F0F), (4, 0x00FF00FF), (8, 0x0000FFFF)):
+            code = (code | (code >> shift)) & mask
+        return code
+
+    def mask(b, h, q_idx, kv_idx):
+        x = even_bits(q_idx).clamp(width // 2, side - 1 - width // 2)
+        y = even_bits(q_idx >> 1).clamp(width // 2, side - 1 - width // 2)
+        return ((x - even_bits(kv_idx)).abs() <= width // 2) & ((y - even_bits(kv_idx >> 1)).abs() <= width // 2)
+
+    return mask
+
+
 def sliding_tiles(grid, kernel, tile, text):
     """A grid of tiles in which each tile sees the tiles around it, and text behind it that sees all."""
     cells, per_tile = grid * grid, tile * tile
@@ -173,6 +189,7 @@ def cases(b, h):
         "dilated window": (None, dilated(24, 3), s, s),
         "global and local": (None, global_and_local(3, 6), s, s),
         "neighborhood": (None, neighborhood(11, 7, 5, 3), s, s),
+        "neighborhood in Z order": (None, neighborhood_on_a_curve(8, 3), 64, 64),
         "sliding tiles": (None, sliding_tiles(8, 6, 2, 13), s, s),
         "documents": (None, lambda b, h, q, k: ids[b, q] == ids[b, k], s, s),
         "documents, causal": (None, within_documents(causal, offsets), s, s),

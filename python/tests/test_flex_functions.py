@@ -86,6 +86,14 @@ MASKS = {
     "partial": functools.partial(lambda b, h, q, k, width: q - k < width, width=3),
     "relu": lambda b, h, q, k: torch.relu(k - q) < 2,
     "infinities": lambda b, h, q, k: torch.isinf(torch.where(q > k, -float("inf"), 1.0)),
+    "a table of cos": lambda b, h, q, k: torch.cos(q * 0.7 + two) > torch.sin(k + half),
+    "a table of a method": lambda b, h, q, k: (q / 2 + 1).floor() > (k * 0.75).round(),
+    "a table of reals as integers": lambda b, h, q, k: (q / 3).long() == (torch.log(k + 1.0) * 2).to(torch.int32),
+    "a table of // of reals": lambda b, h, q, k: q // 2.5 == k // 2.0,
+    "a table of | of integers": lambda b, h, q, k: (((q | (q << 8)) & 0x0F0F) ^ 5) > (k | 6),
+    "a table of captured elements": lambda b, h, q, k: torch.sin(table[two, q] + ids[q % 3]) > torch.cos(1 - bits[k] * 2.0),
+    "a table of a head": lambda b, h, q, k: torch.sin(5 - h) * 9 > k - q,
+    "a table that is an index": lambda b, h, q, k: ids[(q / 3).long()] >= ids[k],
     "keyword arguments": lambda b, h, q, k: torch.add(q, other=k, alpha=2) > torch.sub(input=q, other=k),
 }
 
@@ -181,10 +189,11 @@ REFUSED = {
     "an array": (lambda b, h, q, k: starts.numpy() + k, TypeError, "0-d"),
     "half of the indices": (lambda b, h, q, k: table[h] > k, TypeError, "shape"),
     "no boolean": (lambda b, h, q, k: q - k, TypeError, "a boolean is needed"),
-    "unknown function": (lambda b, h, q, k: torch.cos(q) > k, TypeError, "cos.*can be computed before"),
-    "unknown method": (lambda b, h, q, k: q.cumsum(0) > k, AttributeError, "cumsum"),
-    "a real as an integer": (lambda b, h, q, k: (q / 2).long() > k, TypeError, "// divides integers"),
-    "// of reals": (lambda b, h, q, k: q // 2.0 > k, TypeError, "//"),
+    "unknown function": (lambda b, h, q, k: torch.cos(q - k) > 0, TypeError, "cos.*can be computed before"),
+    "unknown method": (lambda b, h, q, k: (q - k).cos() > 0, TypeError, "cos"),
+    "no method": (lambda b, h, q, k: q.cosinus() > 0, AttributeError, "cosinus"),
+    "a real as an integer": (lambda b, h, q, k: (q / (k + 1)).long() > k, TypeError, "// divides integers"),
+    "// of reals": (lambda b, h, q, k: q // (k + 1.5) > 1, TypeError, "//"),
     "| of integers": (lambda b, h, q, k: (q | k) > 3, TypeError, "parentheses"),
     "& of integers": (lambda b, h, q, k: (q & k) > 3, TypeError, "parentheses"),
     "an index too many": (lambda b, h, q, k: starts[q, k] > 0, IndexError, "too many"),
@@ -194,7 +203,7 @@ REFUSED = {
     "an axis too short": (lambda b, h, q, k: starts[k] > 0, IndexError, "kv_idx, which goes up to 16, but has 4"),
     "a constant too large": (lambda b, h, q, k: table[7, k] > 0, IndexError, "out of bounds"),
     "complex": (lambda b, h, q, k: torch.zeros(40, dtype=torch.complex64)[k] == 0, TypeError, "complex"),
-    "custom operator": (lambda b, h, q, k: torch.ops.approx.cosine(q) > k, TypeError, "custom operator"),
+    "custom operator": (lambda b, h, q, k: torch.ops.approx.cosine(q * k) > 0, TypeError, "custom operator"),
 }
 
 

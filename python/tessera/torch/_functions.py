@@ -7,23 +7,53 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Callable
+from typing import Any, Callable, Iterator
 
 import torch
 
 from .. import _core
-from ._values import ALTERNATIVE, FUNCTIONS, RANK, Value, boolean, expr, kind_of, lift, literal_int, number, real, volatile
+from ._values import ALTERNATIVE, FUNCTIONS, RANK, Unknown, Value, active, boolean, expr, kind_of, lift, literal_int, number, real
 
 UNROLLED = 256  # elements that are written out one by one, as in torch.isin
 
 # --------------------------------------------------------------------------------------------------- torch's functions
 
 
+def dependence(args: Any) -> str:
+    """On which index something depends that is made of these: see Value.depends."""
+    found = set()
+    for x in args:
+        found |= {dependence(x)} if isinstance(x, (tuple, list)) else {getattr(x, "depends", "")}
+    found -= {""}
+    return found.pop() if len(found) == 1 else "*" if found else ""
+
+
+def define(name: str, function: Callable) -> Callable:
+    """Its results know how torch makes them; what has no expression becomes a table, where it depends on one index only."""
+    found = (getattr(space, name, None) for space in (torch, torch.Tensor, torch.nn.functional, torch.special))
+    torchs = next((one for one in found if callable(one)), None)  # torch.long is none, but a type
+
+    def run(*args, **kwargs):
+        try:
+            made = function(*args, **kwargs)
+        except Unknown:
+            table = active.tracing and active.tracing.tabulated(torchs, args, kwargs)
+            if not table:
+                raise
+            return table[0]
+        if isinstance(made, Value) and not any(made is x for x in args):
+            made.depends, made.recipe = dependence((*args, *kwargs.values())), (torchs, args, kwargs)
+        return made
+
+    FUNCTIONS[name] = run
+    return run
+
+
 def named(*names: str):
     def register(function):
         for name in names:
-            FUNCTIONS[name] = function
-        return function
+            define(name, function)
+        return FUNCTIONS[names[0]]
 
     return register
 
@@ -67,7 +97,7 @@ def _div(a, b, *, rounding_mode=None):
 def _of_integers(name: str, *values) -> list[Value]:
     values = [number(lift(v)) for v in values]
     if any(v.kind is float for v in values):
-        raise TypeError(f"{name} of reals is not known while a mask_mod or score_mod is traced, of integers it is: {ALTERNATIVE}")
+        raise Unknown(f"{name} of reals is not known while a mask_mod or score_mod is traced, of integers it is: {ALTERNATIVE}")
     return values
 
 
@@ -135,7 +165,7 @@ def _sign(a):
 
 
 def _unary(name: str, op: Callable, nonneg: bool = False) -> None:
-    FUNCTIONS[name] = lambda a: Value(op(real(lift(a)).expr), float, nonneg)
+    define(name, lambda a: Value(op(real(lift(a)).expr), float, nonneg))
 
 
 for _name in ("exp", "exp2", "sigmoid", "sqrt", "rsqrt"):
@@ -156,7 +186,7 @@ def _compared(op: Callable, a, b) -> Value:
 
 
 for _name in ("lt", "le", "gt", "ge"):
-    FUNCTIONS[_name] = lambda a, b, op=getattr(operator, _name): _compared(op, a, b)
+    define(_name, lambda a, b, op=getattr(operator, _name): _compared(op, a, b))
 FUNCTIONS |= {"less": FUNCTIONS["lt"], "less_equal": FUNCTIONS["le"], "greater": FUNCTIONS["gt"],
               "greater_equal": FUNCTIONS["ge"]}
 _lt = FUNCTIONS["lt"]
@@ -210,7 +240,7 @@ def _logical(op: Callable):
     return lambda a, b: Value(op(expr(boolean(lift(a))), boolean(lift(b)).expr), bool)
 
 
-FUNCTIONS["logical_and"], FUNCTIONS["logical_or"] = _logical(operator.and_), _logical(operator.or_)
+_logical_and, _logical_or = define("logical_and", _logical(operator.and_)), define("logical_or", _logical(operator.or_))
 
 
 @named("logical_xor")
@@ -234,7 +264,7 @@ def _bits(name: str, boolean: Callable, a, b) -> Value | None:
 
 @named("bitwise_and")
 def _bitwise_and(a, b):
-    known = _bits("&", FUNCTIONS["logical_and"], a, b)
+    known = _bits("&", _logical_and, a, b)
     if known is not None:
         return known
     a, b = number(lift(a)), number(lift(b))
@@ -242,7 +272,7 @@ def _bitwise_and(a, b):
         a, b = b, a
     mask = literal_int(b)
     if mask is None or mask < 0:
-        raise TypeError("& of two integers is known beside a constant that is not negative only (booleans: compare first, in "
+        raise Unknown("& of two integers is known beside a constant that is not negative only (booleans: compare first, in "
                         f"parentheses, (q_idx >= kv_idx) & ..): {ALTERNATIVE}")
     # Each run of ones in the constant is a quotient, a remainder and a product.
     result, low = Value(0, int, True), 0
@@ -256,9 +286,9 @@ def _bitwise_and(a, b):
 
 @named("bitwise_or")
 def _bitwise_or(a, b):
-    known = _bits("|", FUNCTIONS["logical_or"], a, b)
+    known = _bits("|", _logical_or, a, b)
     if known is None:
-        raise TypeError("| of integers is not known while a mask_mod or score_mod is traced (booleans: compare first, in "
+        raise Unknown("| of integers is not known while a mask_mod or score_mod is traced (booleans: compare first, in "
                         f"parentheses, (q_idx >= kv_idx) | ..): {ALTERNATIVE}")
     return known
 
@@ -267,7 +297,7 @@ def _bitwise_or(a, b):
 def _bitwise_xor(a, b):
     known = _bits("^", _logical_xor, a, b)
     if known is None:
-        raise TypeError(f"^ of integers is not known while a mask_mod or score_mod is traced: {ALTERNATIVE}")
+        raise Unknown(f"^ of integers is not known while a mask_mod or score_mod is traced: {ALTERNATIVE}")
     return known
 
 
@@ -281,7 +311,7 @@ def _shift(name: str, a, b) -> tuple[Value, int]:
     a, b = _of_integers(name, a, b)
     count = literal_int(b)
     if count is None or not 0 <= count < 63:
-        raise TypeError(f"{name} by what is not a constant from 0 to 62 is not known while a mask_mod or score_mod is traced: "
+        raise Unknown(f"{name} by what is not a constant from 0 to 62 is not known while a mask_mod or score_mod is traced: "
                         f"{ALTERNATIVE}")
     return a, 1 << count
 
@@ -333,30 +363,31 @@ def _extreme(op: Callable, a, b, nonneg: Callable, nan: bool = True) -> Value:
     return Value(result, kind, nonneg((a.nonneg, b.nonneg)))
 
 
-FUNCTIONS["minimum"] = lambda a, b: _extreme(_core.minimum, a, b, all)
-FUNCTIONS["maximum"] = lambda a, b: _extreme(_core.maximum, a, b, any)
-FUNCTIONS["fmin"] = lambda a, b: _extreme(_core.minimum, a, b, all, False)
-FUNCTIONS["fmax"] = lambda a, b: _extreme(_core.maximum, a, b, any, False)
+_minimum = define("minimum", lambda a, b: _extreme(_core.minimum, a, b, all))
+_maximum = define("maximum", lambda a, b: _extreme(_core.maximum, a, b, any))
+define("fmin", lambda a, b: _extreme(_core.minimum, a, b, all, False))
+define("fmax", lambda a, b: _extreme(_core.maximum, a, b, any, False))
 
 
-def _two(name: str):
+def _two(name: str, of_two: Callable) -> None:
     def reduced(a, b=None):
         if b is None:
             raise TypeError(f"torch.{name} of one index or score: it has no axis to be reduced")
-        return FUNCTIONS[f"{name}imum"](a, b)
+        return of_two(a, b)
 
-    return reduced
+    define(name, reduced)
 
 
-FUNCTIONS["min"], FUNCTIONS["max"] = _two("min"), _two("max")
+_two("min", _minimum)
+_two("max", _maximum)
 
 
 @named("clamp", "clip")
 def _clamp(a, min=None, max=None):
     a = lift(a)
     if min is not None:
-        a = FUNCTIONS["maximum"](a, min)
-    return a if max is None else FUNCTIONS["minimum"](a, max)
+        a = _maximum(a, min)
+    return a if max is None else _minimum(a, max)
 
 
 @named("clamp_min")
@@ -384,7 +415,7 @@ def _as(value, dtype: torch.dtype) -> Value:
     if kind is float:
         return real(v)
     if v.kind is float:
-        raise TypeError(f"a real as {dtype} is not known while a mask_mod or score_mod is traced (// divides integers): {ALTERNATIVE}")
+        raise Unknown(f"a real as {dtype} is not known while a mask_mod or score_mod is traced (// divides integers): {ALTERNATIVE}")
     return number(v)
 
 
@@ -400,7 +431,7 @@ def _to(a, *args, **kwargs):
 
 for _name, _dtype in {"float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16,
                       "int": torch.int32, "long": torch.int64, "short": torch.int16, "bool": torch.bool}.items():
-    FUNCTIONS[_name] = lambda a, dtype=_dtype, **_kwargs: _as(a, dtype)
+    define(_name, lambda a, dtype=_dtype, **_kwargs: _as(a, dtype))
 
 
 def _filled(number, size: tuple, like, dtype: torch.dtype | None) -> Value:
@@ -420,9 +451,10 @@ def _new(number):
     return make
 
 
-FUNCTIONS["new_zeros"], FUNCTIONS["new_ones"] = _new(0), _new(1)
-FUNCTIONS["zeros_like"] = lambda a, dtype=None, **_kwargs: _filled(0, (), a, dtype)
-FUNCTIONS["ones_like"] = lambda a, dtype=None, **_kwargs: _filled(1, (), a, dtype)
+define("new_zeros", _new(0))
+define("new_ones", _new(1))
+define("zeros_like", lambda a, dtype=None, **_kwargs: _filled(0, (), a, dtype))
+define("ones_like", lambda a, dtype=None, **_kwargs: _filled(1, (), a, dtype))
 
 
 @named("new_full")
@@ -449,12 +481,12 @@ def _is_floating_point(a):
 def _isin(elements, test_elements, *, assume_unique=False, invert=False):
     elements, tests = lift(elements), torch.as_tensor(test_elements).reshape(-1)
     if len(tests) > UNROLLED:
-        raise TypeError(f"torch.isin of {len(tests)} elements in a mask_mod or score_mod, more than {UNROLLED}: make a boolean tensor "
+        raise Unknown(f"torch.isin of {len(tests)} elements in a mask_mod or score_mod, more than {UNROLLED}: make a boolean tensor "
                         "before, table[kv_idx]")
-    volatile.seen = True
+    active.volatile = True
     found = Value(False, bool)
     for one in tests.tolist():
-        found = FUNCTIONS["logical_or"](found, _eq(elements, one))
+        found = _logical_or(found, _eq(elements, one))
     return _logical_not(found) if invert else found
 
 

@@ -5,15 +5,14 @@ errors. Must not know: attention, block masks.
 """
 from __future__ import annotations
 
-import threading
 from typing import Any, Callable, Iterator
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from .. import _core
-from ._functions import UNROLLED, named
-from ._values import ALTERNATIVE, FUNCTIONS, Value, detached, kind_of, lift, volatile
+from ._functions import UNROLLED, dependence, named
+from ._values import ALTERNATIVE, FUNCTIONS, Unknown, Value, active, detached, kind_of, lift
 
 # Read as they are; others are converted at each call.
 _CAPTURED = {torch.float32: float, torch.bfloat16: float, torch.float16: float, torch.int32: int, torch.int64: int,
@@ -24,6 +23,8 @@ _COORDINATES = {"b": "b", "h": "h", "q": "q_idx", "k": "kv_idx"}  # as the core 
 # --------------------------------------------------------------------------------------------------- captured tensors
 class Row:
     """A captured tensor with some axes that have no index yet."""
+
+    depends = "*"
 
     def __init__(self, tracing: "Tracing", tensor: torch.Tensor, index: tuple = ()):
         self.tracing, self.tensor, self.index = tracing, tensor, index  # index: None for an open axis
@@ -110,20 +111,18 @@ class Tracing(TorchFunctionMode):
     converted, so that the trace serves one call only.
     """
 
-    _local = threading.local()
-
     def __init__(self, extents: dict[str, int]):
         super().__init__()
         self.extents, self.volatile = extents, False
+        self.coordinates: dict[str, Value] = {}
         self._bound: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}  # the user's tensor, what is bound for it
 
     def __enter__(self):
-        self._outer, Tracing._local.tracing = getattr(Tracing._local, "tracing", None), self
-        volatile.seen = False
+        self._outer, active.tracing, active.volatile = active.tracing, self, False
         return super().__enter__()
 
     def __exit__(self, *raised):
-        Tracing._local.tracing, self.volatile = self._outer, volatile.seen
+        self.volatile, active.tracing = active.volatile, self._outer
         return super().__exit__(*raised)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -142,7 +141,7 @@ class Tracing(TorchFunctionMode):
             wide = bound.dtype in (torch.uint32, torch.uint64)
             bound = bound.to(torch.float32 if kind is float else torch.int64 if wide else torch.int32)
         if bound is not tensor:
-            volatile.seen = True
+            active.volatile = True
         key = (bound.data_ptr(), bound.dtype, tuple(bound.shape), bound.stride())
         bound = self._bound.setdefault(key, (tensor, bound))[1]
         self._bound[id(tensor)] = (tensor, bound)
@@ -155,28 +154,57 @@ class Tracing(TorchFunctionMode):
         if index is None or isinstance(index, slice) or isinstance(index, Row):
             raise IndexError(f"{where} is indexed by {index}: inside a mask_mod or score_mod an index is one position or ':'")
         if not isinstance(index, Value) and hasattr(index, "item") and index.ndim == 0:
-            volatile.seen, index = True, index.item()
+            active.volatile, index = True, index.item()
         v = lift(index)
         if v.kind is not int:
             raise IndexError(f"{where} is indexed by a {'boolean' if v.kind is bool else 'real'}: integers are allowed")
         if isinstance(v.expr, int):
             if not -size <= v.expr < size:
                 raise IndexError(f"index {v.expr} is out of bounds for {where}")
-            return Value(v.expr % size, int, True)
+            return Value(v.expr % size, int, True, recipe=v.expr)
         if coordinate := _COORDINATES.get(repr(v.expr)):
             count = self.extents[coordinate]
             if count > size:
                 raise IndexError(f"{where} is read at {coordinate}, which goes up to {count - 1}, but has {size} entries")
             # An axis that is longer than needed: max() says to the core that this is meant.
-            return v if count == size else Value(_core.maximum(v.expr, 0), int, True)
+            return v if count == size else Value(_core.maximum(v.expr, 0), int, True, v.depends, v.recipe)
         if v.nonneg:
             return v
-        return Value(_core.where(v.expr < 0, v.expr + size, v.expr), int)
+        return Value(_core.where(v.expr < 0, v.expr + size, v.expr), int, False, v.depends, v.recipe)
 
     def load(self, tensor: torch.Tensor, index: list[Value]) -> Value:
         bound = self.bound(tensor)
-        kind = _CAPTURED[bound.dtype]
-        return Value(_core.capture(bound)[tuple(v.expr for v in index)], kind, bound.dtype == torch.uint8)
+        read = _core.capture(bound)[tuple(v.expr for v in index)]
+        return Value(read, _CAPTURED[bound.dtype], bound.dtype == torch.uint8, dependence(index), (_element, (bound, index), {}))
+
+    def tabulated(self, function: Callable, args: tuple, kwargs: dict) -> list[Value]:
+        """What has no expression, as a table of all that it gives, for each trace anew; nothing unless it depends on one index."""
+        index = dependence((*args, *kwargs.values()))
+        if index not in self.extents:
+            return []
+        of_one = lambda i: _evaluated((function, args, kwargs), i)  # noqa: E731
+        table = torch.vmap(of_one)(torch.arange(self.extents[index]))
+        active.volatile = True
+        return [self.load(table, [self.coordinates[index]])]
+
+
+def _element(tensor: torch.Tensor, index: list) -> torch.Tensor:
+    return torch.ops.aten.index(tensor, [torch.as_tensor(i) for i in index])
+
+
+def _evaluated(x: Any, i: torch.Tensor) -> Any:
+    """What torch makes of a recipe where the one index that it depends on is i."""
+    if isinstance(x, Value):
+        return i if x.recipe is None else _evaluated(x.recipe, i)
+    if isinstance(x, list):
+        return [_evaluated(one, i) for one in x]
+    if not (isinstance(x, tuple) and len(x) == 3 and callable(x[0])):
+        return x
+    function, args, kwargs = x
+    args = [_evaluated(one, i) for one in args]
+    if args and isinstance(args[0], (bool, int, float)):
+        args[0] = torch.tensor(args[0])
+    return function(*args, **{_TORCHS.get(name, name): _evaluated(one, i) for name, one in kwargs.items()})
 
 
 def _has_values(args) -> bool:
@@ -186,6 +214,7 @@ def _has_values(args) -> bool:
 _OPERATORS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "invert": "bitwise_not", "floordiv": "floor_divide",
               "mod": "remainder", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift", "truediv": "true_divide"}
 _ARGUMENTS = {"input": "a", "self": "a", "other": "b"}
+_TORCHS = {"a": "input", "b": "other"}
 
 
 def dispatch(func: Callable, args: tuple, kwargs: dict) -> Any:
@@ -193,13 +222,11 @@ def dispatch(func: Callable, args: tuple, kwargs: dict) -> Any:
     name, _, _ = getattr(func, "__name__", str(func)).partition(".")  # of an operator: tanh.default
     space = getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "aten").partition("::")[0]
     if (space, name) != ("approx", "tanh") and space not in ("aten", "prims"):  # the former is attention-gym's, tanh by design
-        raise TypeError(f"torch.ops.{space}.{name} with an index or a score: a custom operator has no expression. Known are "
-                        f"{_known()}")
+        return _table(func, args, kwargs, f"torch.ops.{space}.{name} with an index or a score: a custom operator has no expression")
     if name == "__getitem__" and isinstance(args[0], torch.Tensor):
-        tracing = getattr(Tracing._local, "tracing", None)
-        if tracing is None:
+        if active.tracing is None:
             raise IndexError("a tensor is read at an index of a mask_mod or score_mod whose trace has ended")
-        return Row(tracing, args[0])[args[1]]
+        return Row(active.tracing, args[0])[args[1]]
     if name.startswith("__"):
         name = name.strip("_")
         if name[0] == "r" and name[1:] in _OPERATORS | {"sub": "", "add": "", "mul": "", "div": "", "pow": ""}:
@@ -209,9 +236,15 @@ def dispatch(func: Callable, args: tuple, kwargs: dict) -> Any:
         args = (args[1], args[0], *args[2:])
     function = FUNCTIONS.get(name)
     if function is None:
-        raise TypeError(f"torch.{name} with an index or a score is not known while a mask_mod or score_mod is traced. Known are "
-                        f"{_known()}; {ALTERNATIVE}")
+        return _table(func, args, kwargs, f"torch.{name} with an index or a score is not known while a mask_mod or score_mod is traced")
     return function(*args, **{_ARGUMENTS.get(key, key): x for key, x in kwargs.items()})
+
+
+def _table(func: Callable, args: tuple, kwargs: dict, why: str) -> Value:
+    table = active.tracing.tabulated(func, args, kwargs) if active.tracing else []
+    if not table:
+        raise Unknown(f"{why}. Known are {_known()}; {ALTERNATIVE}")
+    return table[0]
 
 
 def _known() -> str:

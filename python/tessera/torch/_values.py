@@ -5,6 +5,7 @@ _functions.py. Must not know: which tensors are captured, attention.
 """
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any, Callable
 
@@ -19,12 +20,17 @@ ALTERNATIVE = ("what depends on positions only can be computed before, as a tens
                "table[q_idx, kv_idx] or table[q_idx - kv_idx]")
 
 
-class Volatile(threading.local):
-    """Whether the trace that runs read numbers from tensors, or converted tensors: it then serves one call only."""
-    seen = False
+class Active(threading.local):
+    """The trace that runs on this thread. volatile: it read numbers from tensors or converted some, and serves one call only."""
+    tracing: Any = None
+    volatile = False
 
 
-volatile = Volatile()
+active = Active()
+
+
+class Unknown(TypeError):
+    """What has no expression. Of one index alone it can still be a table."""
 
 
 def kind_of(dtype: torch.dtype) -> type:
@@ -39,13 +45,15 @@ def kind_of(dtype: torch.dtype) -> type:
 class Value:
     """A boolean, an integer or a real of the function that is being traced, in place of a 0-d tensor.
 
-    expr: the core's expression, or a number. nonneg: known not to be negative.
+    expr: the core's expression, or a number. nonneg: known not to be negative. depends: on which index it does, "b", "h",
+    "q_idx" or "kv_idx"; "" for none and "*" for several or the score. recipe: how torch makes the number that it stands
+    for; a number, None for the index itself, or a function and its arguments.
     """
 
-    __slots__ = ("expr", "kind", "nonneg")
+    __slots__ = ("expr", "kind", "nonneg", "depends", "recipe")
 
-    def __init__(self, expr: Any, kind: type, nonneg: bool = False):
-        self.expr, self.kind, self.nonneg = expr, kind, nonneg
+    def __init__(self, expr: Any, kind: type, nonneg: bool = False, depends: str = "", recipe: Any = None):
+        self.expr, self.kind, self.nonneg, self.depends, self.recipe = expr, kind, nonneg, depends, recipe
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -73,11 +81,12 @@ class Value:
         return 1
 
     def __getattr__(self, name: str) -> Callable:
-        function = FUNCTIONS.get(name)
-        if function is None or name.startswith("__"):
-            raise AttributeError(f".{name} of an index or a score is not known while a mask_mod or score_mod is traced: "
-                                 f"{ALTERNATIVE}")
-        return lambda *args, **kwargs: function(self, *args, **kwargs)
+        if name in FUNCTIONS:
+            return functools.partial(FUNCTIONS[name], self)
+        method = getattr(torch.Tensor, name, None)
+        if not callable(method) or name.startswith("__"):
+            raise AttributeError(f"an index or a score has no .{name} while a mask_mod or score_mod is traced")
+        return lambda *args, **kwargs: self.__torch_function__(method, (), (self, *args), kwargs)
 
     def where(self, condition, other) -> "Value":
         return FUNCTIONS["where"](condition, self, other)
@@ -151,11 +160,11 @@ def lift(x: Any) -> Value:
     if isinstance(x, Value):
         return x
     if isinstance(x, (bool, int, float)):
-        return Value(x, type(x) if type(x) in RANK else int, x >= 0)
+        return Value(x, type(x) if type(x) in RANK else int, x >= 0, recipe=x)
     if getattr(x, "ndim", None) == 0 and hasattr(x, "item"):  # a 0-d tensor, a scalar of NumPy
-        volatile.seen = True
+        active.volatile = True
         found = (detached(x) if isinstance(x, torch.Tensor) else x).item()
-        return lift(found) if isinstance(found, bool) else Value(_core.param(found), type(found), found >= 0)
+        return lift(found) if isinstance(found, bool) else Value(_core.param(found), type(found), found >= 0, recipe=found)
     if isinstance(x, torch.Tensor):
         raise TypeError(f"a tensor of shape {tuple(x.shape)} beside an index or a score, which are 0-d: read one element of it "
                         "for each pair, tensor[kv_idx] or tensor[b, q_idx, kv_idx]")

@@ -84,9 +84,9 @@ def _traced(kind: type, function: Callable, extents: tuple[int | None, ...]):
 
     def run(*coordinates):
         *score, b, h, q, k = coordinates
-        values = [Value(one, int, True) for one in (b, h, q, k)]
+        tracing.coordinates = {name: Value(one, int, True, name) for one, name in zip((b, h, q, k), _INDICES)}
         with tracing:
-            result = lift(function(*(Value(s, float) for s in score), *values))
+            result = lift(function(*(Value(s, float, depends="*") for s in score), *tracing.coordinates.values()))
         if score and result.kind is not float:
             result = lift(result).float()
         if not score and result.kind is not bool:
