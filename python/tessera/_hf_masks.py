@@ -56,13 +56,13 @@ class AttentionMask(torch.Tensor):
 
 
 def padding_condition(padding: torch.Tensor | None, kv_offset: int, kv_length: int) -> Callable | None:
-    """transformers' 2-D padding mask, bool [batch, tokens], as a condition on (b, k) with k counted from the first key.
+    """transformers' 2-D padding mask [batch, tokens], 0 or False where padded, as a condition on (b, k) with k counted from the first key.
 
     None where nothing is padded. Tokens in one stretch (padding left, right or both) are a range of keys for each sequence,
     which skips tiles and reads two numbers a row; any other padding is read key by key."""
     if padding is None:
         return None
-    padding = padding[:, kv_offset : kv_offset + kv_length]
+    padding = padding[:, kv_offset : kv_offset + kv_length].to(torch.bool)
     if (missing := kv_length - padding.shape[1]) > 0:  # keys of a static cache that are not written yet
         padding = torch.nn.functional.pad(padding, (0, missing))
     rows = padding.cpu().numpy()  # a few bytes a token, many small steps: NumPy's cost less than torch's
