@@ -50,7 +50,9 @@ def causal(q, k, v, is_causal=True):
 
 def show_traffic(a, width):
     scores, tensors = a.batch * a.heads * a.seq**2 * width, 4 * a.batch * a.heads * a.seq * a.dim * width
-    print(f"scores written and read, twice each: {4 * scores / 1e6:.1f} MB; q, k, v and o alone: {tensors / 1e6:.1f} MB")
+    print(
+        f"scores written and read, twice each: {4 * scores / 1e6:.1f} MB; q, k, v and o alone: {tensors / 1e6:.1f} MB"
+    )
     print(f"operations for each byte: {a.seq * a.dim / (a.seq + a.dim) / width:.0f} and {a.seq / width:.0f}\n")
 
 
@@ -61,7 +63,10 @@ def show_merging():
     tiles = [tessera.attention(q, scores[:, i:i + 2], values[:, i:i + 2], scale=1.0, return_lse=True) for i in (0, 2)]
     joined, _ = tessera.merge(*tiles[0], *tiles[1])
     whole = tessera.attention(q, scores, values, scale=1.0)
-    print(f"two tiles give {tiles[0][0].item():.4f} and {tiles[1][0].item():.4f}, joined {joined.item():.4f}, at once {whole.item():.4f}\n")
+    print(
+        f"two tiles give {tiles[0][0].item():.4f} and {tiles[1][0].item():.4f}, joined {joined.item():.4f}, at once"
+        f" {whole.item():.4f}\n"
+    )
 
 
 def times(runs, tensors, rounds):
@@ -127,8 +132,11 @@ def main(given=None):
     position = torch.arange(a.seq)
     dense = sliding_window_causal(0, 0, position[:, None], position[None, :])
     error, math = errors(o, q, k, v, attn_mask=dense)
-    print(f"sliding window of {a.window}, as a FlexAttention mask_mod: {1e3 * took['window']:.2f} ms, {took['causal'] / took['window']:.1f} "
-          f"times as fast as causal; largest error {error:.1e}, the math path's {math:.1e}\n{block_mask}")
+    print(
+        f"sliding window of {a.window}, as a FlexAttention mask_mod: {1e3 * took['window']:.2f} ms,"
+        f" {took['causal'] / took['window']:.1f} times as fast as causal; largest error {error:.1e}, the math path's"
+        f" {math:.1e}\n{block_mask}"
+    )
     right = right and error <= 2 * math + rounding
     print("all within the accuracy rule" if right else "NOT within the accuracy rule")
     return 0 if right else 1

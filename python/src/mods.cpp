@@ -211,7 +211,8 @@ void define_expressions(nb::module_& m) {
 // Without the arrays whose elements the function threw away.
 Bound read_by(const Graph& graph, Bound bound) {
   std::erase_if(bound, [&](const auto& one) {
-    return std::none_of(graph.captures.begin(), graph.captures.end(), [&](const Capture& c) { return one.first == c.name.data(); });
+    const auto names_it = [&](const Capture& c) { return one.first == c.name.data(); };
+    return std::none_of(graph.captures.begin(), graph.captures.end(), names_it);
   });
   return bound;
 }

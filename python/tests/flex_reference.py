@@ -22,7 +22,7 @@ def eager(q, k, v, score_mod=None, block_mask=None, **options):
 
 
 def assert_accurate(o, lse, q, k, v, score_mod=None, mask_mod=None, **options):
-    """|error| <= 2 E + one rounding + 2^-20 sum(p |v|), E the largest error of torch's own, over each (sequence, head)."""
+    """|error| <= 2 E + one rounding + 2^-20 sum(p |v|), E the largest error of torch's own over a (sequence, head)."""
     wide, mask = [x.double() for x in (q, k, v)], torch_mask(mask_mod, q, k)
     exact, exact_lse = eager(*wide, score_mod, mask, **options)
     size, _ = eager(wide[0], wide[1], wide[2].abs(), score_mod, mask, **options)

@@ -29,7 +29,9 @@ def test_mods(name):
 def test_the_same_signatures():
     for name in ("flex_attention", "create_block_mask"):
         ours, theirs = (inspect.signature(getattr(m, name)).parameters for m in (flex, original))
-        assert [(p.name, p.kind, p.default) for p in ours.values()] == [(p.name, p.kind, p.default) for p in theirs.values()]
+        assert [(p.name, p.kind, p.default) for p in ours.values()] == [
+            (p.name, p.kind, p.default) for p in theirs.values()
+        ]
     assert set(original.__all__) <= set(flex.__all__)
     assert flex._DEFAULT_SPARSE_BLOCK_SIZE == 128 and not hasattr(flex, "no_such_name")
 
@@ -60,7 +62,7 @@ def test_keys_shared_by_all_sequences():
         flex_attention(q, k, v)
 
 
-# --------------------------------------------------------------------------------------------------- what is read, and when
+# ------------------------------------------------------------------------------------------ what is read, and when
 def test_tensors_are_read_at_the_call():
     q, k, v = inputs(1, 2, 2, 20, 20, 16)
     ids, offset, slope = torch.zeros(20, dtype=torch.int64), torch.tensor(0), torch.tensor([0.5, 0.25])
@@ -193,17 +195,35 @@ def test_what_does_not_fit():
     mask = create_block_mask(causal, None, None, 20, 31)
     for error, text, call in [
         (ValueError, "enable_gqa", lambda: flex_attention(q, k, v)),
-        (ValueError, "20 queries and 31 keys, the call has 20 and 30.*_adjust",
-         lambda: flex_attention(q, k, v, block_mask=mask, enable_gqa=True)),
-        (ValueError, "3 sequences",
-         lambda: flex_attention(q, k, v, block_mask=create_block_mask(causal, 3, None, 20, 30), enable_gqa=True)),
-        (ValueError, "3 query heads",
-         lambda: flex_attention(q, k, v, block_mask=create_block_mask(causal, None, 3, 20, 30), enable_gqa=True)),
-        (RuntimeError, "device",
-         lambda: flex_attention(q, k, v, block_mask=create_block_mask(causal, None, None, 20, 30, "cuda"), enable_gqa=True)),
+        (
+            ValueError,
+            "20 queries and 31 keys, the call has 20 and 30.*_adjust",
+            lambda: flex_attention(q, k, v, block_mask=mask, enable_gqa=True),
+        ),
+        (
+            ValueError,
+            "3 sequences",
+            lambda: flex_attention(q, k, v, block_mask=create_block_mask(causal, 3, None, 20, 30), enable_gqa=True),
+        ),
+        (
+            ValueError,
+            "3 query heads",
+            lambda: flex_attention(q, k, v, block_mask=create_block_mask(causal, None, 3, 20, 30), enable_gqa=True),
+        ),
+        (
+            RuntimeError,
+            "device",
+            lambda: flex_attention(
+                q, k, v, block_mask=create_block_mask(causal, None, None, 20, 30, "cuda"), enable_gqa=True
+            ),
+        ),
         (ValueError, "return_aux", lambda: flex_attention(q, q, q, return_lse=True, return_aux=AuxRequest(lse=True))),
         (NotImplementedError, "max_scores", lambda: flex_attention(q, q, q, return_aux=AuxRequest(max_scores=True))),
-        (TypeError, r"called with \(b, h, q_idx, kv_idx\)", lambda: create_block_mask(lambda s, b, h, q, k: s, None, None, 8, 8)),
+        (
+            TypeError,
+            r"called with \(b, h, q_idx, kv_idx\)",
+            lambda: create_block_mask(lambda s, b, h, q, k: s, None, None, 8, 8),
+        ),
         (TypeError, r"called with \(score, b, h, q_idx, kv_idx\)", lambda: flex_attention(q, q, q, causal)),
         (TypeError, "a function is needed", lambda: create_block_mask("causal", None, None, 8, 8)),
         (ValueError, "positive", lambda: create_block_mask(causal, None, None, 0, 8)),
@@ -220,10 +240,14 @@ def test_what_does_not_fit():
 def test_kernel_options():
     q, k, v = inputs(1, 2, 2, 20, 20, 16)
     o = flex_attention(q, k, v)
-    assert torch.equal(flex_attention(q, k, v, kernel_options={"BLOCK_M": 64, "fwd_num_stages": 2, "BACKEND": "AUTO"}), o)
+    assert torch.equal(
+        flex_attention(q, k, v, kernel_options={"BLOCK_M": 64, "fwd_num_stages": 2, "BACKEND": "AUTO"}), o
+    )
     pinned = flex_attention(q, k, v, kernel_options={"BACKEND": "cpu:scalar"})
     assert torch.allclose(pinned, o, atol=1e-6)
-    assert torch.equal(pinned, tessera.attention(*(x.transpose(1, 2) for x in (q, k, v)), backend="cpu:scalar").transpose(1, 2))
+    assert torch.equal(
+        pinned, tessera.attention(*(x.transpose(1, 2) for x in (q, k, v)), backend="cpu:scalar").transpose(1, 2)
+    )
 
 
 # --------------------------------------------------------------------------------------------------- size
@@ -237,11 +261,17 @@ def test_sliding_window_at_8192():
     q, k, v = inputs(1, 2, 2, n, n, 64, dtype=torch.bfloat16)
     tiles = tessera.plan(*(x.transpose(1, 2) for x in (q, k, v)), mask=block_mask.mask(), q_offset=0).tiles
     assert tiles.bands == tessera.TileMap(block_mask.mask()).bands == [(-window, 0)]  # k - q; no table of blocks
-    assert block_mask.sparsity() == pytest.approx(100 * (1 - (64 * 9 - 36) / 64**2))  # 9 blocks of 128 in a row, but at the start
+    assert block_mask.sparsity() == pytest.approx(
+        100 * (1 - (64 * 9 - 36) / 64**2)
+    )  # 9 blocks of 128 in a row, but at the start
     o = flex_attention(q, k, v, block_mask=block_mask)[:, :, rows].double()
 
     def standard(q, k, v, p_type):
-        s = torch.where((rows[:, None] >= torch.arange(n)) & (rows[:, None] - torch.arange(n) <= window), q @ k.mT * 0.125, -torch.inf)
+        s = torch.where(
+            (rows[:, None] >= torch.arange(n)) & (rows[:, None] - torch.arange(n) <= window),
+            q @ k.mT * 0.125,
+            -torch.inf,
+        )
         p = (s - s.amax(-1, keepdim=True)).exp()
         return (p.to(p_type).to(s.dtype) @ v / p.sum(-1, keepdim=True)).double()
 
@@ -260,5 +290,7 @@ def test_nothing_is_quadratic():
     q, k, v = inputs(1, 1, 1, n, n, 8)
     mask_mod = and_masks(causal, lambda b, h, q_idx, kv_idx: ids[q_idx] == ids[kv_idx])
     o = flex_attention(q, k, v, block_mask=create_block_mask(mask_mod, None, None, n, n))
-    packed = tessera.attention(*(x[0].transpose(0, 1) for x in (q, k, v)), mask=tessera.causal(), cu_q=offsets, cu_k=offsets)
+    packed = tessera.attention(
+        *(x[0].transpose(0, 1) for x in (q, k, v)), mask=tessera.causal(), cu_q=offsets, cu_k=offsets
+    )
     assert torch.allclose(o[0].transpose(0, 1), packed, atol=1e-5)

@@ -91,7 +91,9 @@ MASKS = {
     "a table of reals as integers": lambda b, h, q, k: (q / 3).long() == (torch.log(k + 1.0) * 2).to(torch.int32),
     "a table of // of reals": lambda b, h, q, k: q // 2.5 == k // 2.0,
     "a table of | of integers": lambda b, h, q, k: (((q | (q << 8)) & 0x0F0F) ^ 5) > (k | 6),
-    "a table of captured elements": lambda b, h, q, k: torch.sin(table[two, q] + ids[q % 3]) > torch.cos(1 - bits[k] * 2.0),
+    "a table of captured elements": (
+        lambda b, h, q, k: torch.sin(table[two, q] + ids[q % 3]) > torch.cos(1 - bits[k] * 2.0)
+    ),
     "a table of a head": lambda b, h, q, k: torch.sin(5 - h) * 9 > k - q,
     "a table that is an index": lambda b, h, q, k: ids[(q / 3).long()] >= ids[k],
     "keyword arguments": lambda b, h, q, k: torch.add(q, other=k, alpha=2) > torch.sub(input=q, other=k),

@@ -50,11 +50,21 @@ SCORES = [
 
 @st.composite
 def mask_mods(draw):
-    first, second = ((make(n) for make, n in [(draw(st.sampled_from(MASKS)), draw(st.integers(0, 40)))]) for _ in range(2))
+    first, second = (
+        (make(n) for make, n in [(draw(st.sampled_from(MASKS)), draw(st.integers(0, 40)))]) for _ in range(2)
+    )
     first, second = next(first), next(second)
-    return draw(st.sampled_from([
-        None, first, lambda *at: first(*at) & second(*at), lambda *at: first(*at) | second(*at), lambda *at: first(*at) & ~second(*at),
-        lambda *at: torch.logical_xor(first(*at), second(*at)), lambda b, h, q, k: first(b, h, q, k) | second(b, h, k, q)]))
+    return draw(
+        st.sampled_from([
+            None,
+            first,
+            lambda *at: first(*at) & second(*at),
+            lambda *at: first(*at) | second(*at),
+            lambda *at: first(*at) & ~second(*at),
+            lambda *at: torch.logical_xor(first(*at), second(*at)),
+            lambda b, h, q, k: first(b, h, q, k) | second(b, h, k, q),
+        ])
+    )
 
 
 @st.composite
@@ -64,9 +74,17 @@ def score_mods(draw):
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(mask_mods(), score_mods(), st.sampled_from([(1, 4), (2, 2), (4, 1)]), st.integers(1, LONGEST), st.integers(1, LONGEST),
-       st.sampled_from([1, 8, 20, 33]), st.sampled_from([torch.float32, torch.bfloat16, torch.float16]), st.integers(0, 99),
-       st.sampled_from([None, 1.0, 0.05]))
+@given(
+    mask_mods(),
+    score_mods(),
+    st.sampled_from([(1, 4), (2, 2), (4, 1)]),
+    st.integers(1, LONGEST),
+    st.integers(1, LONGEST),
+    st.sampled_from([1, 8, 20, 33]),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    st.integers(0, 99),
+    st.sampled_from([None, 1.0, 0.05]),
+)
 def test_generated(mask_mod, score_mod, heads, q_len, kv_len, dim, dtype, seed, scale):
     q, k, v = inputs(B, heads[0] * heads[1], heads[1], q_len, kv_len, dim, dim, dtype, seed)
     block_mask = create_block_mask(mask_mod, B, H, q_len, kv_len) if mask_mod else None

@@ -11,8 +11,25 @@ WALKTHROUGH = pathlib.Path(__file__).resolve().parents[2] / "examples" / "walkth
 
 
 def test_walkthrough():
-    made = subprocess.run([sys.executable, str(WALKTHROUGH), "--seq", "384", "--heads", "2", "--dim", "32", "--window", "100",
-                           "--rounds", "1"], capture_output=True, text=True, timeout=120)
+    made = subprocess.run(
+        [
+            sys.executable,
+            str(WALKTHROUGH),
+            "--seq",
+            "384",
+            "--heads",
+            "2",
+            "--dim",
+            "32",
+            "--window",
+            "100",
+            "--rounds",
+            "1",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert made.returncode == 0, made.stdout + made.stderr
     lines = made.stdout.splitlines()
     assert lines[-1] == "all within the accuracy rule"

@@ -1,7 +1,8 @@
 """torch's functions of the Values of a trace, by their names.
 
-Types and promotion are torch's: integers beside reals become reals, booleans beside numbers 0 and 1, / is real, // and %
-round down, a NaN passes through minimum and maximum. What has no expression raises TypeError that says what to do instead.
+Types and promotion are torch's: integers beside reals become reals, booleans beside numbers 0 and 1, / is real, // and
+% round down, a NaN passes through minimum and maximum. What has no expression becomes a table where it depends on one
+index, and raises TypeError that says what to do instead where it depends on more.
 """
 from __future__ import annotations
 
@@ -12,7 +13,21 @@ from typing import Any, Callable, Iterator
 import torch
 
 from .. import _core
-from ._values import ALTERNATIVE, FUNCTIONS, RANK, Unknown, Value, active, boolean, expr, kind_of, lift, literal_int, number, real
+from ._values import (
+    ALTERNATIVE,
+    FUNCTIONS,
+    RANK,
+    Unknown,
+    Value,
+    active,
+    boolean,
+    expr,
+    kind_of,
+    lift,
+    literal_int,
+    number,
+    real,
+)
 
 UNROLLED = 256  # elements that are written out one by one, as in torch.isin
 
@@ -29,7 +44,7 @@ def dependence(args: Any) -> str:
 
 
 def define(name: str, function: Callable) -> Callable:
-    """Its results know how torch makes them; what has no expression becomes a table, where it depends on one index only."""
+    """Its results know how torch makes them; what has no expression becomes a table where it depends on one index."""
     found = (getattr(space, name, None) for space in (torch, torch.Tensor, torch.nn.functional, torch.special))
     torchs = next((one for one in found if callable(one)), None)  # torch.long is none, but a type
 
@@ -97,7 +112,9 @@ def _div(a, b, *, rounding_mode=None):
 def _of_integers(name: str, *values) -> list[Value]:
     values = [number(lift(v)) for v in values]
     if any(v.kind is float for v in values):
-        raise Unknown(f"{name} of reals is not known while a mask_mod or score_mod is traced, of integers it is: {ALTERNATIVE}")
+        raise Unknown(
+            f"{name} of reals is not known while a mask_mod or score_mod is traced, of integers it is: {ALTERNATIVE}"
+        )
     return values
 
 
@@ -123,7 +140,12 @@ def _fmod(a, b):
 def _pow(a, b):
     a, b = number(lift(a)), number(lift(b))
     exponent = b.expr if isinstance(b.expr, (int, float)) else None
-    if exponent is not None and exponent == int(exponent) and 0 <= exponent <= 16 and (a.kind is float or b.kind is int):
+    if (
+        exponent is not None
+        and exponent == int(exponent)
+        and 0 <= exponent <= 16
+        and (a.kind is float or b.kind is int)
+    ):
         result = Value(1.0 if a.kind is float else 1, a.kind, True)
         for _ in range(int(exponent)):
             result = _mul(result, a)
@@ -272,8 +294,10 @@ def _bitwise_and(a, b):
         a, b = b, a
     mask = literal_int(b)
     if mask is None or mask < 0:
-        raise Unknown("& of two integers is known beside a constant that is not negative only (booleans: compare first, in "
-                        f"parentheses, (q_idx >= kv_idx) & ..): {ALTERNATIVE}")
+        raise Unknown(
+            "& of two integers is known beside a constant that is not negative only (booleans: compare first, in "
+            f"parentheses, (q_idx >= kv_idx) & ..): {ALTERNATIVE}"
+        )
     # Each run of ones in the constant is a quotient, a remainder and a product.
     result, low = Value(0, int, True), 0
     while mask >> low:
@@ -311,8 +335,10 @@ def _shift(name: str, a, b) -> tuple[Value, int]:
     a, b = _of_integers(name, a, b)
     count = literal_int(b)
     if count is None or not 0 <= count < 63:
-        raise Unknown(f"{name} by what is not a constant from 0 to 62 is not known while a mask_mod or score_mod is traced: "
-                        f"{ALTERNATIVE}")
+        raise Unknown(
+            f"{name} by what is not a constant from 0 to 62 is not known while a mask_mod or score_mod is traced: "
+            f"{ALTERNATIVE}"
+        )
     return a, 1 << count
 
 
@@ -405,7 +431,7 @@ def _relu(a, inplace=False):
     return _clamp(a, min=0)
 
 
-# --------------------------------------------------------------------------------------------------- types and new values
+# ------------------------------------------------------------------------------------------ types and new values
 def _as(value, dtype: torch.dtype) -> Value:
     v, kind = lift(value), kind_of(dtype)
     if kind is v.kind:
@@ -415,7 +441,10 @@ def _as(value, dtype: torch.dtype) -> Value:
     if kind is float:
         return real(v)
     if v.kind is float:
-        raise Unknown(f"a real as {dtype} is not known while a mask_mod or score_mod is traced (// divides integers): {ALTERNATIVE}")
+        raise Unknown(
+            f"a real as {dtype} is not known while a mask_mod or score_mod is traced (// divides integers):"
+            f" {ALTERNATIVE}"
+        )
     return number(v)
 
 
@@ -429,8 +458,16 @@ def _to(a, *args, **kwargs):
     return lift(a)
 
 
-for _name, _dtype in {"float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16,
-                      "int": torch.int32, "long": torch.int64, "short": torch.int16, "bool": torch.bool}.items():
+for _name, _dtype in {
+    "float": torch.float32,
+    "double": torch.float64,
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int": torch.int32,
+    "long": torch.int64,
+    "short": torch.int16,
+    "bool": torch.bool,
+}.items():
     define(_name, lambda a, dtype=_dtype, **_kwargs: _as(a, dtype))
 
 
@@ -481,8 +518,10 @@ def _is_floating_point(a):
 def _isin(elements, test_elements, *, assume_unique=False, invert=False):
     elements, tests = lift(elements), torch.as_tensor(test_elements).reshape(-1)
     if len(tests) > UNROLLED:
-        raise Unknown(f"torch.isin of {len(tests)} elements in a mask_mod or score_mod, more than {UNROLLED}: make a boolean tensor "
-                        "before, table[kv_idx]")
+        raise Unknown(
+            f"torch.isin of {len(tests)} elements in a mask_mod or score_mod, more than {UNROLLED}: make a boolean"
+            " tensor before, table[kv_idx]"
+        )
     active.volatile = True
     found = Value(False, bool)
     for one in tests.tolist():

@@ -89,14 +89,19 @@ class Row:
         return FUNCTIONS["dot"](other, self)
 
     def __repr__(self) -> str:
-        return f"a captured tensor of shape {tuple(self.tensor.shape)} with {self.tensor.dim() - self.missing} of its indices"
+        return (
+            f"a captured tensor of shape {tuple(self.tensor.shape)} with {self.tensor.dim() - self.missing} of its"
+            " indices"
+        )
 
 
 @named("dot", "inner", "vdot", "matmul")
 def _dot(a, b):
     if len(a.shape) != 1 or a.shape != b.shape:
-        raise TypeError(f"a product of shapes {tuple(a.shape)} and {tuple(b.shape)} in a mask_mod or score_mod: two vectors of one "
-                        "length are allowed")
+        raise TypeError(
+            f"a product of shapes {tuple(a.shape)} and {tuple(b.shape)} in a mask_mod or score_mod: two vectors of one "
+            "length are allowed"
+        )
     total = Value(0.0, float)
     for x, y in zip(a, b):
         total = total + lift(x) * y
@@ -152,7 +157,9 @@ class Tracing(TorchFunctionMode):
         size = tensor.shape[axis]
         where = f"axis {axis} of a captured tensor of shape {tuple(tensor.shape)}"
         if index is None or isinstance(index, slice) or isinstance(index, Row):
-            raise IndexError(f"{where} is indexed by {index}: inside a mask_mod or score_mod an index is one position or ':'")
+            raise IndexError(
+                f"{where} is indexed by {index}: inside a mask_mod or score_mod an index is one position or ':'"
+            )
         if not isinstance(index, Value) and hasattr(index, "item") and index.ndim == 0:
             active.volatile, index = True, index.item()
         v = lift(index)
@@ -165,7 +172,9 @@ class Tracing(TorchFunctionMode):
         if coordinate := _COORDINATES.get(repr(v.expr)):
             count = self.extents[coordinate]
             if count > size:
-                raise IndexError(f"{where} is read at {coordinate}, which goes up to {count - 1}, but has {size} entries")
+                raise IndexError(
+                    f"{where} is read at {coordinate}, which goes up to {count - 1}, but has {size} entries"
+                )
             # An axis that is longer than needed: max() says to the core that this is meant.
             return v if count == size else Value(_core.maximum(v.expr, 0), int, True, v.depends, v.recipe)
         if v.nonneg:
@@ -175,10 +184,12 @@ class Tracing(TorchFunctionMode):
     def load(self, tensor: torch.Tensor, index: list[Value]) -> Value:
         bound = self.bound(tensor)
         read = _core.capture(bound)[tuple(v.expr for v in index)]
-        return Value(read, _CAPTURED[bound.dtype], bound.dtype == torch.uint8, dependence(index), (_element, (bound, index), {}))
+        return Value(
+            read, _CAPTURED[bound.dtype], bound.dtype == torch.uint8, dependence(index), (_element, (bound, index), {})
+        )
 
     def tabulated(self, function: Callable, args: tuple, kwargs: dict) -> list[Value]:
-        """What has no expression, as a table of all that it gives, for each trace anew; nothing unless it depends on one index."""
+        """What has no expression, as a table of all that it gives; nothing unless it depends on one index."""
         index = dependence((*args, *kwargs.values()))
         if index not in self.extents:
             return []
@@ -211,8 +222,11 @@ def _has_values(args) -> bool:
     return any(isinstance(x, (Value, Row)) or (isinstance(x, (tuple, list)) and _has_values(x)) for x in args)
 
 
-_OPERATORS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "invert": "bitwise_not", "floordiv": "floor_divide",
-              "mod": "remainder", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift", "truediv": "true_divide"}
+_OPERATORS = {
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "invert": "bitwise_not", "mod": "remainder",
+    "floordiv": "floor_divide", "truediv": "true_divide", "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+}
 _ARGUMENTS = {"input": "a", "self": "a", "other": "b"}
 _TORCHS = {"a": "input", "b": "other"}
 
@@ -221,8 +235,9 @@ def dispatch(func: Callable, args: tuple, kwargs: dict) -> Any:
     """What a torch function gives that has a Value among its arguments."""
     name, _, _ = getattr(func, "__name__", str(func)).partition(".")  # of an operator: tanh.default
     space = getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "aten").partition("::")[0]
-    if (space, name) != ("approx", "tanh") and space not in ("aten", "prims"):  # the former is attention-gym's, tanh by design
-        return _table(func, args, kwargs, f"torch.ops.{space}.{name} with an index or a score: a custom operator has no expression")
+    if space not in ("aten", "prims") and (space, name) != ("approx", "tanh"):  # the latter is attention-gym's tanh
+        what = f"torch.ops.{space}.{name} with an index or a score: a custom operator has no expression"
+        return _table(func, args, kwargs, what)
     if name == "__getitem__" and isinstance(args[0], torch.Tensor):
         if active.tracing is None:
             raise IndexError("a tensor is read at an index of a mask_mod or score_mod whose trace has ended")
@@ -236,7 +251,8 @@ def dispatch(func: Callable, args: tuple, kwargs: dict) -> Any:
         args = (args[1], args[0], *args[2:])
     function = FUNCTIONS.get(name)
     if function is None:
-        return _table(func, args, kwargs, f"torch.{name} with an index or a score is not known while a mask_mod or score_mod is traced")
+        what = f"torch.{name} with an index or a score is not known while a mask_mod or score_mod is traced"
+        return _table(func, args, kwargs, what)
     return function(*args, **{_ARGUMENTS.get(key, key): x for key, x in kwargs.items()})
 
 

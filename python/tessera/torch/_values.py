@@ -21,7 +21,7 @@ ALTERNATIVE = ("what depends on positions only can be computed before, as a tens
 
 
 class Active(threading.local):
-    """The trace that runs on this thread. volatile: it read numbers from tensors or converted some, and serves one call only."""
+    """The trace that runs on this thread. volatile: it read numbers from tensors or made some, and serves one call."""
     tracing: Any = None
     volatile = False
 
@@ -45,9 +45,9 @@ def kind_of(dtype: torch.dtype) -> type:
 class Value:
     """A boolean, an integer or a real of the function that is being traced, in place of a 0-d tensor.
 
-    expr: the core's expression, or a number. nonneg: known not to be negative. depends: on which index it does, "b", "h",
-    "q_idx" or "kv_idx"; "" for none and "*" for several or the score. recipe: how torch makes the number that it stands
-    for; a number, None for the index itself, or a function and its arguments.
+    expr: the core's expression, or a number. nonneg: known not to be negative. depends: on which index it does, "b",
+    "h", "q_idx" or "kv_idx"; "" for none and "*" for several or the score. recipe: how torch makes the number that it
+    stands for; a number, None for the index itself, or a function and its arguments.
     """
 
     __slots__ = ("expr", "kind", "nonneg", "depends", "recipe")
@@ -104,15 +104,20 @@ class Value:
     # ------------------------------------------------------------------------------------------- what it is not
     def __bool__(self) -> bool:
         raise TypeError(
-            "a mask_mod or score_mod is called once for all pairs, so its indices and its score have no truth value: write "
-            "& | ~ in place of and, or, not and of chained comparisons, torch.where(condition, a, b) in place of if, and "
-            "torch.minimum / torch.maximum in place of min / max")
+            "a mask_mod or score_mod is called once for all pairs, so its indices and its score have no truth value:"
+            " write & | ~ in place of and, or, not and of chained comparisons, torch.where(condition, a, b) in place of"
+            " if, and torch.minimum / torch.maximum in place of min / max"
+        )
 
     def _no_number(self, *_args, **_kwargs):
-        raise TypeError("a mask_mod or score_mod is called once for all pairs, so its indices and its score are no numbers: "
-                        "write torch functions of them, and read tensors (not lists) at them")
+        raise TypeError(
+            "a mask_mod or score_mod is called once for all pairs, so its indices and its score are no numbers: "
+            "write torch functions of them, and read tensors (not lists) at them"
+        )
 
-    __int__ = __float__ = __index__ = __complex__ = item = tolist = numpy = __round__ = __floor__ = __ceil__ = _no_number
+    __int__ = __float__ = __index__ = __complex__ = item = tolist = numpy = __round__ = __floor__ = __ceil__ = (
+        _no_number
+    )
     __trunc__ = _no_number
 
     # ------------------------------------------------------------------------------------------- operators
@@ -150,7 +155,7 @@ def _operators() -> None:
 _operators()
 
 
-# --------------------------------------------------------------------------------------------------- what becomes a Value
+# ------------------------------------------------------------------------------------------ what becomes a Value
 def _fits(x: Any) -> bool:
     return isinstance(x, (Value, bool, int, float)) or hasattr(x, "ndim")
 
@@ -164,10 +169,14 @@ def lift(x: Any) -> Value:
     if getattr(x, "ndim", None) == 0 and hasattr(x, "item"):  # a 0-d tensor, a scalar of NumPy
         active.volatile = True
         found = (detached(x) if isinstance(x, torch.Tensor) else x).item()
-        return lift(found) if isinstance(found, bool) else Value(_core.param(found), type(found), found >= 0, recipe=found)
+        return (
+            lift(found) if isinstance(found, bool) else Value(_core.param(found), type(found), found >= 0, recipe=found)
+        )
     if isinstance(x, torch.Tensor):
-        raise TypeError(f"a tensor of shape {tuple(x.shape)} beside an index or a score, which are 0-d: read one element of it "
-                        "for each pair, tensor[kv_idx] or tensor[b, q_idx, kv_idx]")
+        raise TypeError(
+            f"a tensor of shape {tuple(x.shape)} beside an index or a score, which are 0-d: read one element of it "
+            "for each pair, tensor[kv_idx] or tensor[b, q_idx, kv_idx]"
+        )
     raise TypeError(f"{x!r} beside an index or a score: a number or a 0-d tensor is allowed")
 
 
@@ -176,8 +185,10 @@ def detached(x: torch.Tensor) -> torch.Tensor:
         return x
     if torch.is_grad_enabled():
         raise NotImplementedError(
-            f"a mask_mod or score_mod reads a tensor of shape {tuple(x.shape)} that requires gradients, and autograd is recording: "
-            "there is no backward pass yet; call it under torch.no_grad() or torch.inference_mode(), or detach() the tensor")
+            f"a mask_mod or score_mod reads a tensor of shape {tuple(x.shape)} that requires gradients, and autograd is"
+            " recording: there is no backward pass yet; call it under torch.no_grad() or torch.inference_mode(), or"
+            " detach() the tensor"
+        )
     return x.detach()
 
 

@@ -1,4 +1,4 @@
-"""FlexAttention on Tessera: torch.nn.attention.flex_attention's names, signatures and semantics, with the import changed.
+"""FlexAttention on Tessera: the names, signatures and semantics of torch.nn.attention.flex_attention.
 
     from tessera.torch.flex import create_block_mask, flex_attention
 
@@ -45,14 +45,35 @@ __all__ = ["AuxOutput", "AuxRequest", "BlockMask", "FlexKernelOptions", "and_mas
 
 _INDICES = ("b", "h", "q_idx", "kv_idx")
 # Options of torch's kernels that choose how, not what: they have no meaning here.
-_TUNING = {"num_warps", "num_stages", "BLOCK_M", "BLOCK_N", "BLOCK_M1", "BLOCK_N1", "BLOCK_M2", "BLOCK_N2", "PRESCALE_QK",
-           "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS", "WRITE_DQ", "FORCE_USE_FLEX_ATTENTION", "USE_TMA", "kpack",
-           "matrix_instr_nonkdim", "waves_per_eu", "SPARSE_Q_BLOCK_SIZE", "SPARSE_KV_BLOCK_SIZE"}
+_TUNING = {
+    "num_warps",
+    "num_stages",
+    "BLOCK_M",
+    "BLOCK_N",
+    "BLOCK_M1",
+    "BLOCK_N1",
+    "BLOCK_M2",
+    "BLOCK_N2",
+    "PRESCALE_QK",
+    "ROWS_GUARANTEED_SAFE",
+    "BLOCKS_ARE_CONTIGUOUS",
+    "WRITE_DQ",
+    "FORCE_USE_FLEX_ATTENTION",
+    "USE_TMA",
+    "kpack",
+    "matrix_instr_nonkdim",
+    "waves_per_eu",
+    "SPARSE_Q_BLOCK_SIZE",
+    "SPARSE_KV_BLOCK_SIZE",
+}
 
 
 def _eagerly(function: Callable) -> Callable:
-    """Not for torch.compile: a mask_mod becomes an expression, not a graph, so that a compiled model breaks its graph here."""
-    reason = "Tessera's flex_attention traces functions itself: compile the model without fullgraph=True, or leave this call out of it"
+    """Not for torch.compile: a mask_mod becomes an expression, not a graph. A compiled model breaks its graph here."""
+    reason = (
+        "Tessera's flex_attention traces functions itself: compile the model without fullgraph=True, or leave this call"
+        " out of it"
+    )
     if "reason" in inspect.signature(torch.compiler.disable).parameters:
         return torch.compiler.disable(function, reason=reason)
     return torch.compiler.disable(function)
@@ -75,7 +96,9 @@ def _check(function: Any, what: str, arguments: int) -> None:
         inspect.signature(function).bind(*[None] * arguments)
     except TypeError:
         names = ", ".join(_INDICES if arguments == 4 else ("score", *_INDICES))
-        raise TypeError(f"{what} is called with ({names}), which its arguments {inspect.signature(function)} do not take") from None
+        raise TypeError(
+            f"{what} is called with ({names}), which its arguments {inspect.signature(function)} do not take"
+        ) from None
 
 
 def _traced(kind: type, function: Callable, extents: tuple[int | None, ...]):
@@ -90,7 +113,9 @@ def _traced(kind: type, function: Callable, extents: tuple[int | None, ...]):
         if score and result.kind is not float:
             result = lift(result).float()
         if not score and result.kind is not bool:
-            raise TypeError(f"a mask_mod returned {'an integer' if result.kind is int else 'a real'}: a boolean is needed")
+            raise TypeError(
+                f"a mask_mod returned {'an integer' if result.kind is int else 'a real'}: a boolean is needed"
+            )
         return result.expr
 
     return kind(run), tracing.volatile
@@ -133,12 +158,15 @@ class BlockMask:
                        compute_q_blocks: bool = True) -> "BlockMask":
         """From tables: for each row of blocks, how many and which blocks of keys take part.
 
-        kv_num_blocks [B, H, rows], kv_indices [B, H, rows, columns] int: blocks in which mask_mod says which pairs do (all
-        where it is None); full_kv_num_blocks, full_kv_indices: blocks that take part as a whole. Blocks in no table do not.
+        kv_num_blocks [B, H, rows], kv_indices [B, H, rows, columns] int: blocks in which mask_mod says which pairs do
+        (all where it is None); full_kv_num_blocks, full_kv_indices: blocks that take part as a whole. Blocks in no
+        table do not.
         """
         if kv_indices.dim() != 4 or kv_num_blocks.shape != kv_indices.shape[:3]:
-            raise ValueError(f"kv_num_blocks {tuple(kv_num_blocks.shape)} and kv_indices {tuple(kv_indices.shape)}: [B, H, rows] and "
-                             "[B, H, rows, columns] are needed")
+            raise ValueError(
+                f"kv_num_blocks {tuple(kv_num_blocks.shape)} and kv_indices {tuple(kv_indices.shape)}: [B, H, rows] and"
+                " [B, H, rows, columns] are needed"
+            )
         if (full_kv_num_blocks is None) != (full_kv_indices is None):
             raise ValueError("full_kv_num_blocks and full_kv_indices are given both or not at all")
         size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
@@ -177,14 +205,21 @@ class BlockMask:
         if self._mask_mod is _sliced:
             _sliced(None, None, None, None)
         if tuple(lengths) != tuple(self.seq_lengths):
-            raise ValueError(f"block_mask is for {self.seq_lengths[0]} queries and {self.seq_lengths[1]} keys, the call has {lengths[0]} and "
-                             f"{lengths[1]}: make one of that size with create_block_mask, or take the upper left corner of this, "
-                             "block_mask._adjust(q_len, kv_len)")
+            raise ValueError(
+                f"block_mask is for {self.seq_lengths[0]} queries and {self.seq_lengths[1]} keys, the call has"
+                f" {lengths[0]} and {lengths[1]}: make one of that size with create_block_mask, or take the upper left"
+                " corner of this, block_mask._adjust(q_len, kv_len)"
+            )
         if self._batch not in (1, batch) or self._heads not in (1, heads):
-            raise ValueError(f"block_mask is for {self._batch} sequences and {self._heads} query heads, the call has {batch} and {heads}: B "
-                             "and H are these, or None for one mask that serves all")
+            raise ValueError(
+                f"block_mask is for {self._batch} sequences and {self._heads} query heads, the call has {batch} and"
+                f" {heads}: B and H are these, or None for one mask that serves all"
+            )
         if self.device is not None and self.device.type != device.type:
-            raise RuntimeError(f"block_mask is for device {self.device}, query is on {device}: create_block_mask(.., device=..) or .to()")
+            raise RuntimeError(
+                f"block_mask is for device {self.device}, query is on {device}: create_block_mask(.., device=..) or"
+                " .to()"
+            )
         return self.mask(batch, heads)
 
     def _restricted(self) -> MaskMod:
@@ -230,7 +265,7 @@ class BlockMask:
         return _ordered(self._blocks() == 2)
 
     def sparsity(self) -> float:
-        """Per cent of the pairs that lie in blocks where no pair takes part. Evaluates the mask everywhere, by panels."""
+        """Per cent of the pairs that lie in blocks where none takes part. A mask that is no band is evaluated for it."""
         rows, columns = self.BLOCK_SIZE
         return 100 * (1 - int((self._blocks() > 0).sum()) * rows * columns / self.numel())
 
@@ -268,12 +303,14 @@ class BlockMask:
         return f"BlockMask(shape={self.shape}, BLOCK_SIZE={self.BLOCK_SIZE}{tables}, mask_mod={name})"
 
     # ------------------------------------------------------------------------------------------- others from it
-    def _like(self, batch: int, heads: int, lengths: tuple[int, int], device: torch.device | None = None) -> "BlockMask":
+    def _like(
+        self, batch: int, heads: int, lengths: tuple[int, int], device: torch.device | None = None
+    ) -> "BlockMask":
         return BlockMask(self._mask_mod, (batch, heads, *lengths), self.BLOCK_SIZE, device or self.device)
 
     def __getitem__(self, index) -> "BlockMask":
-        """Chosen batches, heads and rows of blocks. Which positions these are is not known to mask_mod, so that it must be
-        assigned anew before the result is used, as in torch: sliced.mask_mod = .."""
+        """Chosen batches, heads and rows of blocks. Which positions these are is not known to mask_mod, so that it must
+        be assigned anew before the result is used, as in torch: sliced.mask_mod = .."""
         index = index if isinstance(index, tuple) else (index,)
         if len(index) > 3:
             raise IndexError(f"a BlockMask is indexed by batch, head and row of blocks, not by {len(index)} indices")
@@ -310,8 +347,10 @@ class BlockMask:
 
 
 def _sliced(b, h, q_idx, kv_idx):
-    raise RuntimeError("this BlockMask is a slice of another, and its mask_mod is not known: assign one that knows the positions, "
-                       "sliced.mask_mod = lambda b, h, q_idx, kv_idx: mask_mod(b, h, q_idx + offset, kv_idx)")
+    raise RuntimeError(
+        "this BlockMask is a slice of another, and its mask_mod is not known: assign one that knows the positions, "
+        "sliced.mask_mod = lambda b, h, q_idx, kv_idx: mask_mod(b, h, q_idx + offset, kv_idx)"
+    )
 
 
 def _marked(counts: Tensor, indices: Tensor) -> Tensor:
@@ -328,7 +367,7 @@ def _ordered(taken: Tensor) -> Tensor:
 
 
 def _classified(mask: BlockMask) -> Tensor:
-    """uint8 [B, H, rows, columns] as BlockMask._blocks: from the mask's bands, or by evaluating it, a panel of rows at a time."""
+    """As BlockMask._blocks: from the mask's bands, or by evaluating it, a panel of rows at a time."""
     (batch, heads, queries, keys), (q_block, kv_block) = mask.shape, mask.BLOCK_SIZE
     rows, columns = -(-queries // q_block), -(-keys // kv_block)
     classes = torch.zeros(batch, heads, rows, columns, dtype=torch.uint8)
@@ -363,12 +402,12 @@ _traced_eagerly = _eagerly(BlockMask.mask)
 def create_block_mask(mask_mod: MaskMod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int,
                       device: torch.device | str | None = None, BLOCK_SIZE: int | tuple[int, int] = 128,
                       _compile: bool = False) -> BlockMask:
-    """A BlockMask from mask_mod(b, h, q_idx, kv_idx) -> bool, which is called once, with values that stand for 0-d tensors.
+    """A BlockMask from mask_mod(b, h, q_idx, kv_idx) -> bool, which is called with values that stand for 0-d tensors.
 
-    B, H: sequences and query heads that the mask tells apart, None for one that serves all. device: where the queries are
-    to be; None for any. BLOCK_SIZE matters to what the mask prints only, and _compile to nothing: attention finds its own
-    tiles from the expression. Raises TypeError for a function of other arguments, for one that returns no boolean, and
-    for what has no expression, with what to write instead.
+    B, H: sequences and query heads that the mask tells apart, None for one that serves all. device: where the queries
+    are to be; None for any. BLOCK_SIZE matters to what the mask prints only, and _compile to nothing: attention finds
+    its own tiles from the expression. Raises TypeError for a function of other arguments, for one that
+    returns no boolean, and for what has no expression, with what to write instead.
     """
     _check(mask_mod, "mask_mod", 4)
     size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
@@ -382,9 +421,10 @@ def create_block_mask(mask_mod: MaskMod, B: int | None, H: int | None, Q_LEN: in
 def create_nested_block_mask(*_args: Any, **_kwargs: Any) -> BlockMask:
     """Of nested tensors: not offered."""
     raise NotImplementedError(
-        "nested tensors are not offered: pack the sequences, [total, heads, dim], and call tessera.attention(q, k, v, cu_q=offsets, "
-        "cu_k=offsets, mask=..), where q and k count within each sequence; or use a document mask, document_id[q_idx] == "
-        "document_id[kv_idx], with flex_attention")
+        "nested tensors are not offered: pack the sequences, [total, heads, dim], and call tessera.attention(q, k, v,"
+        " cu_q=offsets, cu_k=offsets, mask=..), where q and k count within each sequence; or use a document mask,"
+        " document_id[q_idx] == document_id[kv_idx], with flex_attention"
+    )
 
 
 # --------------------------------------------------------------------------------------------------- the call
@@ -394,9 +434,9 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMo
                    return_aux: AuxRequest | None = None):
     """softmax(score_mod(scale * Q K^T), masked) V as torch's flex_attention has it, in one tiled kernel.
 
-    query [B, Hq, L, E], key [B, Hkv, S, E], value [B, Hkv, S, Ev], float32, bfloat16 or float16; Hkv < Hq with enable_gqa
-    only. score_mod(score, b, h, q_idx, kv_idx): what a scaled score becomes, traced at each call. block_mask: a
-    BlockMask of this module, one of torch's, or a mask_mod. key and value may have one sequence for all of query's.
+    query [B, Hq, L, E], key [B, Hkv, S, E], value [B, Hkv, S, Ev], float32, bfloat16 or float16; Hkv < Hq with
+    enable_gqa only. score_mod(score, b, h, q_idx, kv_idx): what a scaled score becomes, traced at each call. block_mask:
+    a BlockMask of this module, one of torch's, or a mask_mod. key and value may have one sequence for all of query's.
     kernel_options: those that tune torch's kernels change nothing; BACKEND "AUTO", or one of tessera.backends().
 
     Returns the output [B, Hq, L, Ev]; with return_lse (output, lse), lse float32 [B, Hq, L], the natural logarithm of
@@ -405,11 +445,15 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod: ScoreMo
     ValueError for shapes that don't fit each other or block_mask, TypeError for functions that can't be traced and
     NotImplementedError for max_scores, with what to do instead.
     """
-    return _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux)
+    return _flex_attention(
+        query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux
+    )
 
 
 @_eagerly
-def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux):
+def _flex_attention(
+    query, key, value, score_mod, block_mask, scale, enable_gqa, return_lse, kernel_options, return_aux
+):
     if torch.is_autocast_enabled(query.device.type):
         query, key, value = (x.to(torch.get_autocast_dtype(query.device.type)) for x in (query, key, value))
     key, value = _shared(query, key, value, block_mask)
@@ -417,7 +461,9 @@ def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa,
     if return_lse and return_aux is not None:
         raise ValueError("return_lse and return_aux are both given: return_aux=AuxRequest(lse=True) is enough")
     if return_aux is not None and return_aux.max_scores:
-        raise NotImplementedError("max_scores is not offered: the softmax needs no exact maximum here; ask for lse, its upper bound")
+        raise NotImplementedError(
+            "max_scores is not offered: the softmax needs no exact maximum here; ask for lse, its upper bound"
+        )
     batch, heads, queries, _ = query.shape
     extents = (batch, heads, queries, key.shape[2])
     score = None
@@ -427,14 +473,10 @@ def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa,
             _check(score_mod, "score_mod", 5)
             score, _ = _traced(_core.ScoreMod, score_mod, extents)
     wants_lse = return_lse or (return_aux is not None and return_aux.lse)
-    o, lse = _empty_output(query, value), None
-    q, k, v = (_rows(x).transpose(1, 2) for x in (query, key, value))
-    arguments = {"mask": _mask_of(block_mask, extents, query.device), "score": score, "scale": scale, "q_offset": 0,
-                 "backend": _backend_of(kernel_options), "return_lse": wants_lse, "out": o.transpose(1, 2)}
-    if wants_lse:
-        _, lse = _core.attention(q, k, v, **arguments)
-    else:
-        _core.attention(q, k, v, **arguments)
+    made = _core.attention(
+        *(_rows(x) for x in (query, key, value)), mask=_mask_of(block_mask, extents, query.device), score=score,
+        scale=scale, q_offset=0, backend=_backend_of(kernel_options), return_lse=wants_lse, heads_first=True)
+    o, lse = made if wants_lse else (made, None)
     if return_aux is not None:
         return o, AuxOutput(lse=lse)
     return (o, lse) if return_lse else o
@@ -442,10 +484,17 @@ def _flex_attention(query, key, value, score_mod, block_mask, scale, enable_gqa,
 
 def _shared(query: Tensor, key: Tensor, value: Tensor, block_mask) -> tuple[Tensor, Tensor]:
     """One sequence of keys for all queries, without a copy; torch asks for a mask then."""
-    if query.dim() == 4 and key.dim() == 4 and value.dim() == 4 and key.shape[0] == value.shape[0] == 1 != query.shape[0]:
+    if (
+        query.dim() == 4
+        and key.dim() == 4
+        and value.dim() == 4
+        and key.shape[0] == value.shape[0] == 1 != query.shape[0]
+    ):
         if block_mask is None:
-            raise ValueError(f"query has {query.shape[0]} sequences, key and value have 1, and there is no block_mask: give one, or "
-                             "expand key and value")
+            raise ValueError(
+                f"query has {query.shape[0]} sequences, key and value have 1, and there is no block_mask: give one, or "
+                "expand key and value"
+            )
         return key.expand(query.shape[0], -1, -1, -1), value.expand(query.shape[0], -1, -1, -1)
     return key, value
 
@@ -455,19 +504,13 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -
         if x.dim() != 4:
             raise ValueError(f"{name} has shape {tuple(x.shape)}: [B, H, S, D] is needed")
     if not enable_gqa and query.shape[1] != key.shape[1]:
-        raise ValueError(f"query has {query.shape[1]} heads, key has {key.shape[1]}: with enable_gqa=True key may have fewer")
+        raise ValueError(
+            f"query has {query.shape[1]} heads, key has {key.shape[1]}: with enable_gqa=True key may have fewer"
+        )
 
 
 def _rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
-
-
-def _empty_output(query: Tensor, value: Tensor) -> Tensor:
-    """[B, Hq, L, Ev], in memory as query is: [B, Hq, L, Ev] or [B, L, Hq, Ev]."""
-    batch, heads, queries, _ = query.shape
-    if query.transpose(1, 2).is_contiguous() and not query.is_contiguous():
-        return query.new_empty(batch, queries, heads, value.shape[-1]).transpose(1, 2)
-    return query.new_empty(batch, heads, queries, value.shape[-1])
 
 
 def _mask_of(block_mask, extents: tuple[int, int, int, int], device: torch.device):
@@ -483,8 +526,15 @@ def _mask_of(block_mask, extents: tuple[int, int, int, int], device: torch.devic
 
 def _adopted(theirs: _original.BlockMask) -> BlockMask:
     """torch's, with its tables: blocks that they leave out take no part, whatever its mask_mod says."""
-    return BlockMask.from_kv_blocks(theirs.kv_num_blocks, theirs.kv_indices, theirs.full_kv_num_blocks, theirs.full_kv_indices,
-                                    theirs.BLOCK_SIZE, theirs.mask_mod, theirs.seq_lengths)
+    return BlockMask.from_kv_blocks(
+        theirs.kv_num_blocks,
+        theirs.kv_indices,
+        theirs.full_kv_num_blocks,
+        theirs.full_kv_indices,
+        theirs.BLOCK_SIZE,
+        theirs.mask_mod,
+        theirs.seq_lengths,
+    )
 
 
 def _backend_of(kernel_options: dict[str, Any] | None) -> str | None:
@@ -493,9 +543,14 @@ def _backend_of(kernel_options: dict[str, Any] | None) -> str | None:
         bare = name.removeprefix("fwd_").removeprefix("bwd_")
         if bare == "BACKEND":
             if value not in ("AUTO", *_core.backends()):
-                raise ValueError(f"kernel_options has BACKEND {value!r}, which is not here: 'AUTO' or one of {', '.join(_core.backends())}")
+                raise ValueError(
+                    f"kernel_options has BACKEND {value!r}, which is not here: 'AUTO' or one of"
+                    f" {', '.join(_core.backends())}"
+                )
             chosen = None if value == "AUTO" else value
         elif bare not in _TUNING:
-            raise ValueError(f"kernel_options has {name!r}, which is not known: {', '.join(sorted(_TUNING))} (which change nothing here) "
-                             "and BACKEND are")
+            raise ValueError(
+                f"kernel_options has {name!r}, which is not known: {', '.join(sorted(_TUNING))} (which change nothing"
+                " here) and BACKEND are"
+            )
     return chosen
