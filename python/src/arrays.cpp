@@ -46,7 +46,9 @@ const Offers& offers_of(nb::handle what) {
 // What: a tensor of torch whose elements are the negative of what its memory holds.
 bool negated(nb::handle what) {
   static PyObject* const name = PyUnicode_InternFromString("is_neg");
-  return nb::cast<bool>(nb::steal(PyObject_CallMethodNoArgs(what.ptr(), name)));
+  const nb::object answer = nb::steal(PyObject_CallMethodNoArgs(what.ptr(), name));
+  if (!answer.is_valid()) nb::raise_python_error();
+  return answer.ptr() == Py_True;
 }
 
 // ------------------------------------------------------------------------------------------------ element types
@@ -169,7 +171,11 @@ Array::Array(nb::handle what, const char* name, bool writable) {
 }
 
 bool records_gradients(nb::handle what) {
-  return !what.is_none() && offers_of(what).torch && nb::cast<bool>(what.attr("requires_grad"));
+  if (what.is_none() || !offers_of(what).torch) return false;
+  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
+  const nb::object answer = nb::steal(PyObject_GetAttr(what.ptr(), name));
+  if (!answer.is_valid()) nb::raise_python_error();
+  return answer.ptr() == Py_True;
 }
 
 // ------------------------------------------------------------------------------------------------ out

@@ -52,6 +52,7 @@ struct Call {
       for (auto [name, array] : nb::cast<nb::dict>(bind))
         join(names, {{nb::cast<std::string>(name), nb::borrow(array)}});
     for (const auto& [name, array] : names) {
+      if (records_gradients(array)) refuse_gradients();
       bound.emplace_back(array, name.c_str());
       inputs.bind.add({name, bound.back().view()});
     }
@@ -67,6 +68,14 @@ struct Call {
       throw Error(Code::unsupported,
                   "an input requires gradients and autograd is recording: there is no backward pass yet; "
                   "call it under torch.no_grad() or torch.inference_mode(), or detach() the inputs");
+  }
+  void refuse_groups() const {
+    if (inputs.q.rank < 3 || inputs.k.rank != inputs.q.rank) return;  // said by describe()
+    const auto at = static_cast<std::size_t>(inputs.q.rank - 2);
+    const std::int64_t heads = inputs.q.shape[at], shared = inputs.k.shape[at];
+    if (shared != heads && shared != 1)
+      throw Error(Code::invalid_shape, "q has " + std::to_string(heads) + " heads, k " + std::to_string(shared) +
+                                           ": as many or 1 are allowed with grouped=False");
   }
   // What o and lse are, where the caller gave none.
   std::vector<std::int64_t> o_shape() const {
@@ -116,11 +125,11 @@ struct Out {
 nb::object attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score, nb::handle bind,
                         std::optional<double> scale, nb::handle q_offset, nb::handle sinks, nb::handle cu_q,
                         nb::handle cu_k, bool batch_invariant, std::optional<std::string> backend, bool return_lse,
-                        nb::handle out, nb::handle lse, int threads, nb::handle out_dtype, bool heads_first) {
+                        nb::handle out, nb::handle lse, int threads, nb::handle out_dtype, bool heads_first,
+                        bool grouped) {
   Call call(q, k, v, mask, score, bind, scale, q_offset, sinks, cu_q, cu_k, batch_invariant, std::move(backend),
             heads_first);
-  // Wrong inputs are told before anything is allocated.
-  if (out.is_none()) (void)describe(call.inputs, call.options);
+  if (!grouped) call.refuse_groups();
   const DType dtype = out_dtype.is_none() ? call.inputs.q.dtype : dtype_of(out_dtype, "out_dtype");
   Out o(out, "out", q, dtype, call.o_shape(), call.layout(heads_first));
   std::optional<Out> sums;
@@ -209,7 +218,7 @@ nb::object check_of(std::optional<std::string> backend, std::int64_t cases, std:
 void define_calls(nb::module_& m) {
   m.def("attention", attention_of, TESSERA_CALL_ARGUMENTS, nb::arg("return_lse") = false, nb::arg("out") = nb::none(),
         nb::arg("lse") = nb::none(), nb::arg("threads") = 0, nb::arg("out_dtype") = nb::none(),
-        nb::arg("heads_first") = false,
+        nb::arg("heads_first") = false, nb::arg("grouped") = true,
         R"doc(O = softmax(scale * Q K^T, masked) V, exactly, without ever writing the N x N matrix.
 
 q [batch, tokens_q, heads_q, dim], k [batch, tokens_kv, heads_kv, dim], v [batch, tokens_kv, heads_kv, dim_v]; heads_q is a
@@ -224,6 +233,7 @@ bind: arrays for the names in mask and score. scale: 1 / sqrt(dim) where left ou
 return_lse: also the natural logarithm of the softmax denominator, float32 [batch, heads_q, tokens_q] (packed: [heads, total]).
 out, lse: where to write; out is of q's type or float32 (out_dtype where it is made here). threads: 0 is all.
 heads_first: q, k, v and o are [batch, heads, tokens, dim], as torch has them; o lies in memory as q does.
+grouped: heads_kv may be any divisor of heads_q; False: heads_q or 1, as torch's SDPA has it without enable_gqa.
 backend: pins one ("cpu:avx2"); it fails rather than fall back.
 
 Returns o like q with dim_v, in the framework of q; with return_lse (o, lse). Rows that attend to nothing are 0 (lse -inf).

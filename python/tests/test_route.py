@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 import tessera  # noqa: E402
 import tessera.torch as tt  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention as imported_by_name  # noqa: E402
 
 original = [torch._C._nn.scaled_dot_product_attention]  # in a list, where routes do not look
@@ -134,7 +135,7 @@ def test_modules_of_torch():
 
 def test_compiled_functions_follow_the_route():
     torch._dynamo.reset()
-    frames = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    frames = CompileCounterWithBackend("aot_eager")
     model = torch.compile(lambda x: F.scaled_dot_product_attention(x * 2, x, x), fullgraph=True, backend=frames)
 
     def operators():

@@ -5,8 +5,11 @@ the operator runs.
 """
 from __future__ import annotations
 
+from functools import lru_cache
+
 from torch import Tensor
 
+from .. import _core
 from . import ops
 
 _unlimited = (-1, -1)
@@ -124,15 +127,31 @@ def _mask_text(causal: bool, window_size) -> str | None:
     return f"window({left if left >= 0 else 'unbounded'}, {right if right >= 0 else 'unbounded'})"
 
 
-def _score_text(softcap: float, alibi_slopes: Tensor | None) -> str | None:
+def _score_text(softcap: float, axes: int) -> str | None:
+    """axes: of alibi_slopes, 0 for none."""
     capped = f"softcap({float(softcap)!r})" if softcap else "s"
-    if alibi_slopes is None:
+    if axes == 0:
         return capped if softcap else None
-    return f"{capped} - alibi_slopes{'[b][h]' if alibi_slopes.dim() == 2 else '[h]'} * abs(q - k)"
+    return f"{capped} - alibi_slopes{'[b][h]' if axes == 2 else '[h]'} * abs(q - k)"
+
+
+@lru_cache(maxsize=1024)
+def _mods(causal: bool, window_size: tuple[int, int], softcap: float, axes: int):
+    mask, score = _mask_text(causal, window_size), _score_text(softcap, axes)
+    return None if mask is None else _core.Mask(mask), None if score is None else _core.ScoreMod(score)
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes,
           return_attn_probs, cu_q=None, cu_k=None):
+    if dropout_p == 0.0 and softcap >= 0 and cu_q is None and ops.plain(q, k, v):
+        try:
+            axes = 0 if alibi_slopes is None else alibi_slopes.dim()
+            mask, score = _mods(causal, tuple(window_size), softcap, axes)
+            result = _core.attention(q, k, v, mask=mask, score=score, scale=softmax_scale, return_lse=return_attn_probs,
+                                     bind={"alibi_slopes": alibi_slopes} if axes else None)
+            return (*result, None) if return_attn_probs else result
+        except RuntimeError:
+            pass  # said, or done with a copy, below
     if dropout_p != 0.0:
         raise ops.error("unsupported", f"dropout_p is {dropout_p}: there is no dropout on attention probabilities; pass 0.0, or "
                                        "train with flash-attn or torch.nn.functional.scaled_dot_product_attention")
@@ -146,7 +165,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, dropout_p, softmax_scale, causal, win
         raise ops.error("invalid_shape", f"alibi_slopes is {tuple(alibi_slopes.shape)}: [heads] or [batch, heads] is allowed")
     q, k, v = (x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous() for x in (q, k, v))
     slopes = alibi_slopes is not None
-    result = ops.call(q, k, v, mask=_mask_text(causal, window_size), score=_score_text(softcap, alibi_slopes),
+    result = ops.call(q, k, v, mask=_mask_text(causal, window_size), score=_score_text(softcap, alibi_slopes.dim() if slopes else 0),
                       names=["alibi_slopes"] if slopes else None, bound=[alibi_slopes] if slopes else None,
                       scale=softmax_scale, cu_q=cu_q, cu_k=cu_k, return_lse=return_attn_probs)
     return (*result, None) if return_attn_probs else result

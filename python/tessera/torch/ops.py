@@ -14,6 +14,15 @@ from torch.autograd import forward_ad
 
 from .. import _core
 
+# What stands between a caller and a kernel in torch, each a function of some 50 ns.
+_compiling = torch.compiler.is_dynamo_compiling
+_autocast = torch._C._is_any_autocast_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._is_torch_function_mode_enabled
+_transforms = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._is_tracing
+_profiling = torch.autograd._profiler_enabled
+
 _arguments = (
     "Tensor q, Tensor k, Tensor v, *, str? mask=None, str? score=None, str[]? names=None, Tensor[]? bound=None, "
     "float? scale=None, SymInt? q_offset=None, Tensor? q_offsets=None, Tensor? sinks=None, Tensor? cu_q=None, "
@@ -108,25 +117,22 @@ def _register(name: str, return_lse: bool):
     def shapes(q, k, v, **options):
         return _shapes(q, k, v, return_lse=return_lse, **options)
 
-    def check_gradients(q, k, v, options):
-        kind = tracked([q, k, v, *(options.get("bound") or ()), *((options["sinks"],) if "sinks" in options else ())])
+    def autograd(q, k, v, **options):
+        sinks = options.get("sinks")
+        kind = tracked([q, k, v, *(options.get("bound") or ()), *(() if sinks is None else (sinks,))])
         if kind:
             refuse_gradients(kind)
-
-    def autograd(q, k, v, **options):
-        check_gradients(q, k, v, options)
         with torch._C._AutoDispatchBelowAutograd():
             return op(q, k, v, **options)
 
     def autograd_cpu(q, k, v, **options):
-        # Below are only modes, tensor subclasses, functionalization and negated views; a second trip through the
-        # dispatcher costs as much as a small attention.
-        if (type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or options.get("bound")
-                or torch._C._len_torch_dispatch_stack() or torch._is_functional_tensor(q)
-                or q.is_neg() or k.is_neg() or v.is_neg()):
-            return autograd(q, k, v, **options)
-        check_gradients(q, k, v, options)
-        return attention_run(q, k, v, return_lse=return_lse, **options)
+        # A second trip through the dispatcher costs as much as a small attention. Below are only modes, tensor subclasses,
+        # functionalization and negated views; and the library itself refuses what requires gradients of q, k, v and sinks.
+        if (type(q) is Tensor and type(k) is Tensor and type(v) is Tensor and "bound" not in options and not _dispatch_modes()
+                and _transforms() is None and forward_ad._current_level < 0 and not torch._is_functional_tensor(q)
+                and not (q.is_neg() or k.is_neg() or v.is_neg())):
+            return attention_run(q, k, v, return_lse=return_lse, **options)
+        return autograd(q, k, v, **options)
 
     def autocast(q, k, v, **options):
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)):
@@ -150,18 +156,20 @@ attention_lse_op = _register("attention_lse", return_lse=True)
 
 # ------------------------------------------------------------------------------------------------ calls
 def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Nothing between the caller and the kernel has to see the operator: the library can be called straight away."""
-    return (type(q) is Tensor and type(k) is Tensor and type(v) is Tensor and q.is_cpu and k.is_cpu and v.is_cpu
-            and not torch.compiler.is_compiling() and not torch._C._is_any_autocast_enabled()
-            and not torch._C._len_torch_dispatch_stack() and not torch._C._is_torch_function_mode_enabled()
-            and torch._C._functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0
-            and torch._C._get_tracing_state() is None and not torch.autograd._profiler_enabled())
+    """Nothing between the caller and the kernel has to see the operator: the library can be called straight away.
+
+    Not under torch.compile, where this is False, with subclasses, autocast, modes, functorch's transforms, forward-mode
+    gradients, the tracer and the profiler. A trip through the dispatcher to Python costs more than a small attention.
+    """
+    return (not _compiling() and type(q) is Tensor and type(k) is Tensor and type(v) is Tensor and not _autocast()
+            and not _dispatch_modes() and not _function_modes() and _transforms() is None
+            and forward_ad._current_level < 0 and not _tracing() and not _profiling())
 
 
 def call(q: Tensor, k: Tensor, v: Tensor, *, return_lse: bool = False, bound: list[Tensor] | None = None, **options):
     """The operator's result: straight away where nothing has to see the operator."""
     tensors = [q, k, v] if bound is None else [q, k, v, *bound]
-    if (plain(q, k, v) and all(type(t) is Tensor and not t.is_neg() for t in tensors) and not tracked(tensors)):
+    if plain(q, k, v) and all(type(t) is Tensor and t.is_cpu and not t.is_neg() for t in tensors) and not tracked(tensors):
         return attention_run(q, k, v, return_lse=return_lse, bound=bound, **options)
     return (attention_lse_op if return_lse else attention_op)(q, k, v, bound=bound, **options)
 

@@ -5,6 +5,7 @@ This file must not know: how the operator runs.
 """
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 import torch
@@ -15,7 +16,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from .. import _core
 from . import ops
 
-_run = _core.attention
+_run, _plain = _core.attention, ops.plain
 _causal = _core.causal()
 
 
@@ -37,13 +38,19 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     Raises tessera.Error, a RuntimeError, for what torch refuses and for what is not there: dropout_p other than 0, float64,
     nested tensors, other devices, and inputs that need gradients while autograd records.
     """
-    if attn_mask is None and dropout_p == 0.0 and ops.plain(query, key, value):
+    if dropout_p == 0.0 and _plain(query, key, value):
         try:
-            if query.size(1) == key.size(1) or enable_gqa:
+            if attn_mask is None:
                 if is_causal:
-                    return _run(query, key, value, mask=_causal, q_offset=0, scale=scale, heads_first=True)
-                return _run(query, key, value, scale=scale, heads_first=True)
-        except (RuntimeError, IndexError):
+                    return _run(query, key, value, mask=_causal, q_offset=0, scale=scale, heads_first=True, grouped=enable_gqa)
+                return _run(query, key, value, scale=scale, heads_first=True, grouped=enable_gqa)
+            if not is_causal and type(attn_mask) is Tensor:
+                mask, score, extents, strides = _reading(attn_mask.shape, attn_mask.stride(), attn_mask.dtype, query.shape,
+                                                         key.shape, query.dtype)
+                read = attn_mask if extents is None else attn_mask.as_strided(extents, strides)
+                return _run(query, key, value, mask=mask, score=score, bind={"attn_mask": read}, q_offset=0, scale=scale,
+                            heads_first=True, grouped=enable_gqa)
+        except (RuntimeError, ValueError):
             pass  # broadcasting, or an error, which is said in torch's terms below
     if not torch.compiler.is_compiling() and has_torch_function((query, key, value)):
         return handle_torch_function(scaled_dot_product_attention, (query, key, value), query, key, value, attn_mask, dropout_p,
@@ -77,12 +84,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None =
         mask = "causal"
         q_offset = keys - rows if attn_mask.variant == CausalVariant.LOWER_RIGHT else 0
     elif attn_mask is not None and attn_mask.numel() > 0:
-        read, place = _place(attn_mask, lead, rows, keys, by_heads)
-        bound = [read]
-        if attn_mask.dtype == torch.bool:
-            mask = f"attn_mask:bool{place}"
-        else:
-            score = f"s + attn_mask{place}"
+        x = _mask_view(attn_mask, lead, rows, keys, by_heads)
+        axes = _axes_read(x.shape, x.stride())
+        mask, score = _texts(attn_mask.dtype, axes)
+        bound = [x if len(axes) == 4 else x[tuple(slice(None) if axis in axes else 0 for axis in range(4))]]
     o = ops.call(q, k, v, mask=mask, score=score, names=None if bound is None else ["attn_mask"], bound=bound, scale=scale,
                  q_offset=q_offset, heads_first=True, backend=backend)
     return o if len(lead) == 2 else o.reshape(*lead, rows, value.shape[-1])
@@ -172,8 +177,8 @@ def _joined(x: Tensor, lead) -> Tensor:
     return x.reshape(prod(lead), *x.shape[-3:])
 
 
-def _place(attn_mask: Tensor, lead, rows, keys, by_heads: bool) -> tuple[Tensor, str]:
-    """What of attn_mask is read, and at which coordinates: axes that serve all are left out."""
+def _mask_view(attn_mask: Tensor, lead, rows, keys, by_heads: bool) -> Tensor:
+    """A view [batch or 1, heads or 1, rows or 1, keys or 1] of attn_mask."""
     full = (*lead, rows, keys)
     missing = len(full) - attn_mask.dim()
     if missing < 0 or any(have != want and have != 1 for have, want in zip(attn_mask.shape, full[missing:])):
@@ -185,12 +190,33 @@ def _place(attn_mask: Tensor, lead, rows, keys, by_heads: bool) -> tuple[Tensor,
     if len(batch) > 1 and any(extent != 1 for extent in batch):
         batch = lead[:-1] if by_heads else lead
         x = x.expand(*batch, *x.shape[-3:])
-    x = _joined(x, batch)
-    kept, place = [], ""
-    for axis, name in enumerate("bhqk"):
-        serves_all = x.shape[axis] == 1 or x.stride(axis) == 0
-        kept.append(0 if serves_all else slice(None))
-        place += "" if serves_all else f"[{name}]"
-    if not place:
-        kept[3], place = slice(0, 1), "[k]"
-    return x[tuple(kept)], place
+    return _joined(x, batch)
+
+
+def _axes_read(shape, stride) -> list[int]:
+    """Of b, h, q and k the axes that a mask is read along, at least one: the others serve all."""
+    return [axis + 4 - len(shape) for axis in range(len(shape)) if shape[axis] != 1 and stride[axis] != 0] or [3]
+
+
+def _texts(dtype: torch.dtype, axes: list[int]) -> tuple[str | None, str | None]:
+    """The mask or the score change that reads attn_mask."""
+    place = "".join(f"[{'bhqk'[axis]}]" for axis in axes)
+    return (f"attn_mask:bool{place}", None) if dtype == torch.bool else (None, f"s + attn_mask{place}")
+
+
+@lru_cache(maxsize=1024)
+def _reading(shape, stride, dtype: torch.dtype, of_query, of_key, query_dtype: torch.dtype):
+    """How a call with query and key [b, h, .., ..] and no broadcasting reads its attn_mask: (mask, score change, extents and
+    strides of what is read, None for all). ValueError where there is more to say: attend() does."""
+    batch, heads, rows, _ = of_query
+    want = (batch, heads, rows, of_key[2])[4 - len(shape):]
+    if (dtype not in (torch.bool, torch.float32, query_dtype) or not 2 <= len(shape) <= 4
+            or any(n != m and n != 1 for n, m in zip(shape, want))):
+        raise ValueError
+    axes = _axes_read(shape, stride)
+    mask, score = _texts(dtype, axes)
+    mods = (None if mask is None else _core.Mask(mask), None if score is None else _core.ScoreMod(score))
+    if len(axes) == len(shape):
+        return *mods, None, None
+    kept = [axis - 4 + len(shape) for axis in axes]
+    return *mods, tuple(shape[axis] for axis in kept), tuple(stride[axis] for axis in kept)
