@@ -16,6 +16,8 @@ from ._core import Mask, ScoreMod, attention, bias_tensor, capture, causal, mask
 from ._hf_masks import AttentionMask, make_mask
 from .torch import ops
 
+# What changes the result in some models, and where they do without: they put the last two into the mask for sdpa.
+_OTHERS = {"head_mask": "eager", "sinks": "eager", "indices": "sdpa", "block_indices": "sdpa"}
 _CAUSAL = causal()
 _cap = lru_cache(maxsize=64)(cap_scores)
 
@@ -35,10 +37,10 @@ def _refuse(tensors, dropout, kwargs) -> None:
     if kwargs.get("output_attentions"):
         raise ops.error("unsupported", "output_attentions=True: the N x N weights are never made. Load the model with "
                                        "attn_implementation='eager' to see them")
-    for name in ("head_mask", "sinks"):
+    for name, alternative in _OTHERS.items():
         if kwargs.get(name) is not None:
-            raise ops.error("unsupported", f"{name} is given: tessera has no such argument. Load the model with "
-                                           "attn_implementation='eager'")
+            raise ops.error("unsupported", f"{name} is given, which tessera's attention does not follow. Load the model with "
+                                           f"attn_implementation='{alternative}'")
 
 
 def _bias_score(bias: torch.Tensor, q_offset: int) -> ScoreMod:

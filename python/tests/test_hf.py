@@ -240,6 +240,8 @@ def test_refusals_name_the_alternative():
         call(Module(False), q, k, v, None, output_attentions=True)
     with pytest.raises(tessera.Error, match="head_mask.*eager"):
         call(Module(False), q, k, v, None, head_mask=torch.ones(4))
+    with pytest.raises(tessera.Error, match="indices.*sdpa"):  # the keys that a sparse model chose
+        call(Module(False), q, k, v, None, indices=torch.zeros(2, 7, 3, dtype=torch.int32))
     with pytest.raises(ValueError, match=r"\(2, 1, 7, 10\).*\(2, 4, 7, 11\)"):
         call(Module(False), q, k, v, torch.ones(2, 1, 7, 10, dtype=torch.bool))
     with pytest.raises(ValueError, match="attention_mask"):
