@@ -1,6 +1,10 @@
 """torch.ops.tessera.attention and attention_lse: what torch does with operators, and what it may not do with these."""
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,6 +14,8 @@ import tessera.torch as tt  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.library import opcheck  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 operators = [torch.ops.tessera.attention.default, torch.ops.tessera.attention_lse.default]
 
@@ -254,6 +260,34 @@ def test_the_profiler_and_tensor_subclasses_see_the_call():
 
     tt.scaled_dot_product_attention(q.as_subclass(Watched), k, v)
     assert tt.scaled_dot_product_attention in seen
+
+
+def flops(call):
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return counter.get_total_flops()
+
+
+def test_flops_are_counted_as_torch_counts_them():
+    q, k, v = tensors((2, 4, 12, 8), (2, 4, 20, 8), (2, 4, 20, 8))
+    with sdpa_kernel(SDPBackend.MATH):  # torch counts nothing for its flash kernel on the CPU
+        want = flops(lambda: F.scaled_dot_product_attention(q, k, v))
+    assert want == 2 * 2 * 4 * 12 * 20 * (8 + 8)
+    assert flops(lambda: tt.scaled_dot_product_attention(q, k, v)) == want
+    assert flops(lambda: tt.flash_attn_func(*(x.transpose(1, 2) for x in (q, k, v)), return_attn_probs=True)) == want
+    cu_q, cu_k = torch.tensor([0, 3, 9], dtype=torch.int32), torch.tensor([0, 10, 12], dtype=torch.int32)
+    packed = tensors((9, 4, 8), (12, 4, 8), (12, 4, 8))
+    assert flops(lambda: tt.flash_attn_varlen_func(*packed, cu_q, cu_k)) == 2 * 4 * (3 * 10 + 6 * 2) * (8 + 8)
+
+
+def test_the_package_offers_its_names_without_torchs_compiler():
+    code = ("import sys, torch, tessera.torch as tt; assert 'torch._dynamo' not in sys.modules\n"
+            "for name in tt.__all__: getattr(tt, name)\n"
+            "assert {'flex_attention', 'create_block_mask', 'BlockMask', 'and_masks', 'or_masks', 'noop_mask'} <= set(tt.__all__)\n"
+            "try: tt.nothing\nexcept AttributeError: print('as it should be')")
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.stdout == "as it should be\n", done.stderr
 
 
 def test_inputs_are_left_alone_and_results_are_fresh():

@@ -11,6 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import register_flop_formula
 
 from .. import _core
 
@@ -148,6 +149,17 @@ def _register(name: str, return_lse: bool):
     _library.impl(name, autocast, "AutocastCPU")
     torch.library.register_fake(f"tessera::{name}", shapes, lib=_library)
     return op
+
+
+@register_flop_formula([torch.ops.tessera.attention, torch.ops.tessera.attention_lse], get_raw=True)
+def _flops(q, k, v, *, heads_first=False, cu_q=None, cu_k=None, out_val=None, **_) -> int:
+    """Of all pairs, whatever the mask, as torch counts its own attention."""
+    if cu_q is None:
+        batch, heads, tokens = (q.shape[axis] for axis in ((0, 1, 2) if heads_first else (0, 2, 1)))
+        pairs = batch * heads * tokens * k.shape[2 if heads_first else 1]
+    else:
+        pairs = q.shape[1] * int((cu_q.diff().long() * cu_k.diff().long()).sum())
+    return 2 * pairs * (q.shape[-1] + v.shape[-1])
 
 
 attention_op = _register("attention", return_lse=False)

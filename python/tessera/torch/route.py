@@ -111,9 +111,11 @@ def _stand_in_of(route: routed):
     return scaled_dot_product_attention
 
 
-@torch._dynamo.assume_constant_result
 def _routed_here() -> bool:
     return _current.get() is not None
+
+
+_routed_here._dynamo_marked_constant = True  # torch.compiler.assume_constant_result, which would load the compiler, 2 s
 
 
 def _search() -> None:

@@ -10,7 +10,6 @@ from math import prod
 
 import torch
 from torch import Tensor
-from torch.nn.attention.bias import CausalBias, CausalVariant
 from torch.overrides import handle_torch_function, has_torch_function
 
 from .. import _core
@@ -71,7 +70,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None =
                                        "call tessera.torch.flash_attn_varlen_func, or attention(.., cu_q=, cu_k=)")
     if torch.is_autocast_enabled("cpu") and query.device.type == "cpu":
         query, key, value = ops.cast(query), ops.cast(key), ops.cast(value)
-        attn_mask = attn_mask if attn_mask is None or isinstance(attn_mask, CausalBias) else ops.cast(attn_mask)
+        attn_mask = attn_mask if attn_mask is None or _is_causal_bias(attn_mask) else ops.cast(attn_mask)
     _check(query, key, value, attn_mask, is_causal)
     rows, keys = query.shape[-2], key.shape[-2]
     lead = _leading(query, key, value, enable_gqa)
@@ -80,9 +79,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None =
 
     mask = "causal" if is_causal else None
     score, bound, q_offset = None, None, 0
-    if isinstance(attn_mask, CausalBias):
+    if _is_causal_bias(attn_mask):
         mask = "causal"
-        q_offset = keys - rows if attn_mask.variant == CausalVariant.LOWER_RIGHT else 0
+        q_offset = keys - rows if attn_mask.variant.name == "LOWER_RIGHT" else 0
     elif attn_mask is not None and attn_mask.numel() > 0:
         x = _mask_view(attn_mask, lead, rows, keys, by_heads)
         axes = _axes_read(x.shape, x.stride())
@@ -94,6 +93,15 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None =
 
 
 # ------------------------------------------------------------------------------------------------ what torch refuses
+def _is_causal_bias(attn_mask: Tensor | None) -> bool:
+    """One of torch.nn.attention.bias, whose module loads torch's compiler: who has one has loaded it."""
+    if attn_mask is None or type(attn_mask) is Tensor:
+        return False
+    from torch.nn.attention.bias import CausalBias
+
+    return isinstance(attn_mask, CausalBias)
+
+
 def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
     if query.dim() < 2 or key.dim() < 2 or value.dim() < 2:
         raise ops.error("invalid_shape", f"query, key and value have ranks {query.dim()}, {key.dim()} and {value.dim()}: "
@@ -112,7 +120,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
     if is_causal:
         raise ops.error("invalid_option", "attn_mask and is_causal=True: one of them is allowed; & the causal triangle into "
                                           "the mask")
-    if isinstance(attn_mask, CausalBias):
+    if _is_causal_bias(attn_mask):
         if (attn_mask.seq_len_q, attn_mask.seq_len_kv) != (query.shape[-2], key.shape[-2]):
             raise ops.error("invalid_shape", f"attn_mask is a causal bias of {attn_mask.seq_len_q} x {attn_mask.seq_len_kv}: "
                                              f"{query.shape[-2]} x {key.shape[-2]} is needed")
