@@ -79,6 +79,20 @@ def test_tensors_are_read_at_the_call():
     assert (before - after).abs().max() > 0.01 and (after - moved).abs().max() > 0.01
 
 
+def test_converted_tensors_are_read_at_the_call():
+    q, k, v = inputs(1, 2, 2, 20, 20, 16)
+    wide, parameter = torch.zeros(20, dtype=torch.float64), torch.nn.Parameter(torch.zeros(20))
+    mask_mod = lambda b, h, q_idx, kv_idx: (wide[kv_idx] < 0.5) & (parameter[kv_idx] < 0.5)  # noqa: E731
+    with torch.no_grad():
+        block_mask = create_block_mask(mask_mod, None, None, 20, 20)
+        assert torch.equal(flex_attention(q, k, v, block_mask=block_mask), flex_attention(q, k, v))
+        wide[5:] = 1
+        parameter.data = torch.cat([torch.ones(2), torch.zeros(18)])
+        o, lse = flex_attention(q, k, v, block_mask=block_mask, return_lse=True)
+        assert_accurate(o, lse, q, k, v, None, mask_mod)
+        assert (o - flex_attention(q, k, v)).abs().max() > 0.01
+
+
 def test_longer_tensors_than_needed():
     """Tables for the longest sequence, for more heads and more sequences."""
     q, k, v = inputs(2, 2, 2, 20, 30, 16)
