@@ -6,13 +6,25 @@
 
 Masks stay expressions (see _hf_masks.py): causal, sliding, chunked, packed and padded batches make no N x N tensor.
 """
+
 from __future__ import annotations
 
 from functools import lru_cache
 
 import torch
 
-from ._core import Mask, ScoreMod, attention, bias_tensor, capture, causal, mask_tensor, param, softcap as cap_scores, window
+from ._core import (
+    Mask,
+    ScoreMod,
+    attention,
+    bias_tensor,
+    capture,
+    causal,
+    mask_tensor,
+    param,
+    softcap as cap_scores,
+    window,
+)
 from ._hf_masks import AttentionMask, make_mask
 from .torch import ops
 
@@ -29,18 +41,30 @@ def _causal_window(size: int) -> Mask:
 
 def _refuse(tensors, dropout, kwargs) -> None:
     if dropout:
-        raise ops.error("unsupported", f"attention dropout is {dropout}: tessera runs inference. Call model.eval(), set "
-                                       "attention_dropout to 0, or train with attn_implementation='sdpa' or 'eager'")
+        raise ops.error(
+            "unsupported",
+            f"attention dropout is {dropout}: tessera runs inference. Call model.eval(), set "
+            "attention_dropout to 0, or train with attn_implementation='sdpa' or 'eager'",
+        )
     if (kind := ops.tracked(t for t in tensors if t is not None)) is not None:
-        raise ops.error("unsupported", f"an input {kind}: there is no backward pass yet. Call the model under torch.no_grad() or "
-                                       "torch.inference_mode(), or train with attn_implementation='sdpa'")
+        raise ops.error(
+            "unsupported",
+            f"an input {kind}: there is no backward pass yet. Call the model under torch.no_grad() or "
+            "torch.inference_mode(), or train with attn_implementation='sdpa'",
+        )
     if kwargs.get("output_attentions"):
-        raise ops.error("unsupported", "output_attentions=True: the N x N weights are never made. Load the model with "
-                                       "attn_implementation='eager' to see them")
+        raise ops.error(
+            "unsupported",
+            "output_attentions=True: the N x N weights are never made. Load the model with "
+            "attn_implementation='eager' to see them",
+        )
     for name, alternative in _OTHERS.items():
         if kwargs.get(name) is not None:
-            raise ops.error("unsupported", f"{name} is given, which tessera's attention does not follow. Load the model with "
-                                           f"attn_implementation='{alternative}'")
+            raise ops.error(
+                "unsupported",
+                f"{name} is given, which tessera's attention does not follow. Load the model with "
+                f"attn_implementation='{alternative}'",
+            )
 
 
 def _bias_score(bias: torch.Tensor, q_offset: int) -> ScoreMod:
@@ -55,7 +79,9 @@ def _check_mask(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> N
     allowed = (*query.shape[:3], key.shape[2])
     shape = (1,) * (4 - mask.ndim) + tuple(mask.shape)
     if shape != allowed and (not 2 <= mask.ndim <= 4 or any(n not in (1, size) for n, size in zip(shape, allowed))):
-        raise ValueError(f"attention_mask is {tuple(mask.shape)}: [batch, heads, q, kv] is {allowed} here, axes of 1 serve all")
+        raise ValueError(
+            f"attention_mask is {tuple(mask.shape)}: [batch, heads, q, kv] is {allowed} here, axes of 1 serve all"
+        )
     if mask.dtype is not torch.bool and not mask.is_floating_point():
         raise TypeError(f"attention_mask is {mask.dtype}: bool (True takes part) or a real to add is allowed")
 
@@ -72,8 +98,16 @@ def _call(query, key, value, allowed, bias, within, scaling, softcap, s_aux):
     if bias is not None:
         added = _bias_score(bias, q_offset)
         score = added if score is None else score >> added
-    return attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=mask, score=score, scale=scaling,
-                     q_offset=q_offset, sinks=s_aux)
+    return attention(
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        mask=mask,
+        score=score,
+        scale=scaling,
+        q_offset=q_offset,
+        sinks=s_aux,
+    )
 
 
 def _traced_call(query, key, value, mask, bias, within, scaling, softcap, s_aux):
@@ -87,30 +121,50 @@ def _traced_call(query, key, value, mask, bias, within, scaling, softcap, s_aux)
     score = None if softcap is None else f"softcap({float(softcap)})"
     if bias is not None:
         names, bound, score = [*names, "bias"], [*bound, bias], f"{score or 's'} + bias{_axes(bias)}"
-    return ops.attention_op(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask=text, score=score,
-                            names=names or None, bound=bound or None, scale=scaling, q_offset=0, sinks=s_aux)
+    return ops.attention_op(
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        mask=text,
+        score=score,
+        names=names or None,
+        bound=bound or None,
+        scale=scaling,
+        q_offset=0,
+        sinks=s_aux,
+    )
 
 
 def _axes(tensor: torch.Tensor) -> str:
-    return "".join(f"[{one}]" for one in "bhqk"[4 - tensor.ndim:])
+    return "".join(f"[{one}]" for one in "bhqk"[4 - tensor.ndim :])
 
 
-def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-                      attention_mask: torch.Tensor | None, scaling: float | None = None, dropout: float = 0.0,
-                      is_causal: bool | None = None, softcap: float | None = None, s_aux: torch.Tensor | None = None,
-                      position_bias: torch.Tensor | None = None, sliding_window: int | None = None,
-                      **kwargs) -> tuple[torch.Tensor, None]:
+def attention_forward(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
+    sliding_window: int | None = None,
+    **kwargs,
+) -> tuple[torch.Tensor, None]:
     """The function of transformers' AttentionInterface. Keys and values are neither copied nor repeated.
 
-    query [batch, heads, q, dim], key and value [batch, kv heads, kv, dim]; returns (output [batch, q, heads, dim], None).
-    attention_mask: what make_mask made; or a boolean (True takes part) or additive tensor that broadcasts to [batch, heads, q,
-    kv]; or None, which is causal if is_causal (else module.is_causal) says so, the last query on the last key, within
-    sliding_window if given. scaling: 1 / sqrt(dim) where None. softcap: scores become softcap * tanh(scores / softcap). s_aux:
-    learned sink logits [heads]. position_bias [batch or 1, heads or 1, q, kv] is added to the scores. A query that attends to
-    nothing (padding on the left) gives 0.
+    query [batch, heads, q, dim], key and value [batch, kv heads, kv, dim]; returns (output [batch, q, heads, dim],
+    None). attention_mask: what make_mask made; or a boolean (True takes part) or additive tensor that broadcasts to
+    [batch, heads, q, kv]; or None, which is causal if is_causal (else module.is_causal) says so, the last query on the
+    last key, within sliding_window if given. scaling: 1 / sqrt(dim) where None. softcap: scores become
+    softcap * tanh(scores / softcap). s_aux: learned sink logits [heads]. position_bias [batch or 1, heads or 1, q, kv]
+    is added to the scores. A query that attends to nothing (padding on the left) gives 0.
 
-    Raises tessera.Error for dropout, gradients, output_attentions and what tessera.attention refuses; ValueError and TypeError
-    for masks of another size or type."""
+    Raises tessera.Error for dropout, gradients, output_attentions and what tessera.attention refuses; ValueError and
+    TypeError for masks of another size or type."""
     if dropout or kwargs or torch.is_grad_enabled():
         _refuse((query, key, value, s_aux, position_bias), dropout, kwargs)
     if query.stride(-1) != 1 or key.stride(-1) != 1 or value.stride(-1) != 1:
@@ -121,7 +175,8 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
         batch = max(query.shape[0], key.shape[0])
         query, key, value = (t.expand(batch, -1, -1, -1) for t in (query, key, value))
 
-    bias, within = position_bias, None  # within: None for all keys, 0 for the causal ones, or a window
+    # within: None for all keys, 0 for the causal ones, or how many of these.
+    bias, within = position_bias, None
     if attention_mask is None:
         if getattr(module, "is_causal", True) if is_causal is None else is_causal:
             within = sliding_window or 0
@@ -136,7 +191,7 @@ def attention_forward(module: torch.nn.Module, query: torch.Tensor, key: torch.T
 
 
 def register(name: str = "tessera") -> None:
-    """Makes attn_implementation=name known to transformers (4.56 or later), for from_pretrained and set_attn_implementation.
+    """Makes attn_implementation=name known to transformers (4.56 or later).
 
     Raises ImportError where transformers is missing or older."""
     try:

@@ -1,4 +1,5 @@
-"""tessera.hf's masks, pair by pair against the tensors that transformers makes of the same functions; and its attention call."""
+"""tessera.hf: masks pair by pair against the tensors that transformers makes of the same functions; the call."""
+
 import inspect
 import warnings
 
@@ -14,6 +15,10 @@ import tessera.hf
 from tessera._hf_masks import AttentionMask, make_mask
 
 
+@pytest.fixture(autouse=True)
+def one_seed():
+    torch.manual_seed(0)
+
 
 def of_queries(rows: int, first: int = 0) -> dict:
     """Which queries a mask is for, as this transformers says it."""
@@ -24,7 +29,7 @@ def of_queries(rows: int, first: int = 0) -> dict:
 
 # ------------------------------------------------------------------------------------------------ masks, pair by pair
 def pairs(mask: AttentionMask, heads: int = 1) -> torch.Tensor:
-    """What an AttentionMask lets through, bool [batch, 1, q, kv]: equal scores, and values that tell which keys are in the mean."""
+    """What a mask lets through, bool [batch, 1, q, kv]: of equal scores, the values tell which keys are in the mean."""
     batch, _, rows, keys = mask.shape
     q = torch.zeros(batch, heads, rows, 8)
     k = torch.zeros(batch, heads, keys, 8)
@@ -41,23 +46,44 @@ def left(*begin, tokens):
 def paddings(tokens):
     right = torch.arange(tokens) < torch.tensor([tokens - 4, tokens, 1])[:, None]
     holes = torch.rand(3, tokens, generator=torch.Generator().manual_seed(tokens)) < 0.6
-    return {"none": None, "all_ones": torch.ones(3, tokens, dtype=torch.bool), "left": left(5, 0, 1, tokens=tokens), "right": right,
-            "both": right & left(2, 3, 0, tokens=tokens), "a_row_without_tokens": left(tokens, 0, 2, tokens=tokens), "holes": holes}
+    return {
+        "none": None,
+        "all_ones": torch.ones(3, tokens, dtype=torch.bool),
+        "left": left(5, 0, 1, tokens=tokens),
+        "right": right,
+        "both": right & left(2, 3, 0, tokens=tokens),
+        "a_row_without_tokens": left(tokens, 0, 2, tokens=tokens),
+        "holes": holes,
+    }
 
 
 # q_length, kv_length, q_offset, kv_offset; the padding mask's tokens
-SHAPES = {"prefill": (13, 13, 0, 0, 13), "decode": (1, 21, 20, 0, 21), "chunk": (5, 21, 16, 0, 21), "static": (9, 24, 0, 0, 9),
-          "static_decode": (1, 24, 11, 0, 12), "sliding_decode": (1, 8, 30, 23, 31), "sliding_chunk": (4, 11, 30, 23, 34)}
+SHAPES = {
+    "prefill": (13, 13, 0, 0, 13),
+    "decode": (1, 21, 20, 0, 21),
+    "chunk": (5, 21, 16, 0, 21),
+    "static": (9, 24, 0, 0, 9),
+    "static_decode": (1, 24, 11, 0, 12),
+    "sliding_decode": (1, 8, 30, 23, 31),
+    "sliding_chunk": (4, 11, 30, 23, 34),
+}
 IMAGES = torch.tensor([[-1, -1, 0, 0, 0, -1, 1, 1, -1] + [-1] * 26] * 3)
-MASKS = {"causal": lambda pad: mu.causal_mask_function,
-         "sliding": lambda pad: mu.sliding_window_causal_mask_function(4),
-         "bidirectional": lambda pad: lambda b, h, q, k: q >= 0,
-         "near": lambda pad: lambda b, h, q, k: abs(q - k) <= 3,
-         "chunked": lambda pad: mu.chunked_causal_mask_function(4, torch.tensor([5, 0, 1])),
-         "images": lambda pad: mu.or_masks(mu.causal_mask_function, lambda b, h, q, k: (IMAGES[b, q] == IMAGES[b, k]) & (IMAGES[b, q] >= 0)),
-         "and_or": lambda pad: mu.and_masks(mu.or_masks(mu.causal_mask_function, lambda b, h, q, k: k < 3),
-                                            lambda b, h, q, k: ~((k % 5 == 2) & (q > 6))),
-         "torch": lambda pad: lambda b, h, q, k: torch.where(q > 3, k < 3, torch.logical_or(k <= q, IMAGES[b, q - 1] == IMAGES[b, k]))}
+MASKS = {
+    "causal": lambda pad: mu.causal_mask_function,
+    "sliding": lambda pad: mu.sliding_window_causal_mask_function(4),
+    "bidirectional": lambda pad: lambda b, h, q, k: q >= 0,
+    "near": lambda pad: lambda b, h, q, k: abs(q - k) <= 3,
+    "chunked": lambda pad: mu.chunked_causal_mask_function(4, torch.tensor([5, 0, 1])),
+    "images": lambda pad: mu.or_masks(
+        mu.causal_mask_function, lambda b, h, q, k: (IMAGES[b, q] == IMAGES[b, k]) & (IMAGES[b, q] >= 0)
+    ),
+    "and_or": lambda pad: mu.and_masks(
+        mu.or_masks(mu.causal_mask_function, lambda b, h, q, k: k < 3), lambda b, h, q, k: ~((k % 5 == 2) & (q > 6))
+    ),
+    "torch": lambda pad: (
+        lambda b, h, q, k: torch.where(q > 3, k < 3, torch.logical_or(k <= q, IMAGES[b, q - 1] == IMAGES[b, k]))
+    ),
+}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -66,8 +92,14 @@ def test_masks_say_what_transformers_says(kind, shape):
     q_length, kv_length, q_offset, kv_offset, tokens = SHAPES[shape]
     for name, padding in paddings(tokens).items():
         function = MASKS[kind](padding)
-        given = dict(batch_size=3, kv_length=kv_length, kv_offset=kv_offset, mask_function=function, attention_mask=padding,
-                     **of_queries(q_length, q_offset))
+        given = dict(
+            batch_size=3,
+            kv_length=kv_length,
+            kv_offset=kv_offset,
+            mask_function=function,
+            attention_mask=padding,
+            **of_queries(q_length, q_offset),
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # none of them is untraceable
             mask = make_mask(**given)
@@ -90,9 +122,16 @@ def test_packed_sequences():
 
 
 def test_cache_position_of_older_transformers():
-    mask = make_mask(batch_size=2, cache_position=torch.arange(6, 9), kv_length=9, mask_function=mu.causal_mask_function,
-                     attention_mask=left(4, 0, tokens=9))
-    assert torch.equal(pairs(mask), mu.sdpa_mask(batch_size=2, **of_queries(3, 6), kv_length=9, attention_mask=left(4, 0, tokens=9)))
+    mask = make_mask(
+        batch_size=2,
+        cache_position=torch.arange(6, 9),
+        kv_length=9,
+        mask_function=mu.causal_mask_function,
+        attention_mask=left(4, 0, tokens=9),
+    )
+    assert torch.equal(
+        pairs(mask), mu.sdpa_mask(batch_size=2, **of_queries(3, 6), kv_length=9, attention_mask=left(4, 0, tokens=9))
+    )
 
 
 def test_a_function_that_cannot_be_traced_is_told_and_evaluated():
@@ -143,7 +182,9 @@ def agrees(out, qkv, **changes):
 
 
 def compiled(*arguments, **given):
-    return torch.compile(tessera.hf.attention_forward, backend="eager", fullgraph=True, dynamic=False)(*arguments, **given)
+    return torch.compile(tessera.hf.attention_forward, backend="eager", fullgraph=True, dynamic=False)(
+        *arguments, **given
+    )
 
 
 @pytest.fixture(params=["eager", "compiled"])
@@ -173,11 +214,22 @@ def test_scaling_softcap_sinks_and_bias(call):
     agrees(call(Module(True), *qkv, None, s_aux=sinks)[0], qkv, sinks=sinks, allowed=TRIANGLE)
     agrees(call(Module(True), *qkv, None, position_bias=bias)[0], qkv, bias=bias, allowed=TRIANGLE)
     agrees(call(Module(False), *qkv, None, position_bias=bias, softcap=1.5)[0], qkv, bias=bias, softcap=1.5)
-    agrees(call(Module(True), *qkv, None, position_bias=bias, sliding_window=3)[0], qkv, bias=bias, allowed=TRIANGLE.triu(2))
+    agrees(
+        call(Module(True), *qkv, None, position_bias=bias, sliding_window=3)[0],
+        qkv,
+        bias=bias,
+        allowed=TRIANGLE.triu(2),
+    )
     if call is compiled:
         return  # no AttentionMask is made there
     padded = make_mask(batch_size=2, **of_queries(7, 4), kv_length=11, attention_mask=left(3, 0, tokens=11))
-    agrees(call(Module(True), *qkv, padded, position_bias=bias, s_aux=sinks)[0], qkv, bias=bias, sinks=sinks, allowed=padded & True)
+    agrees(
+        call(Module(True), *qkv, padded, position_bias=bias, s_aux=sinks)[0],
+        qkv,
+        bias=bias,
+        sinks=sinks,
+        allowed=padded & True,
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 7, 11), (2, 1, 7, 11), (1, 1, 7, 11), (2, 1, 1, 11), (7, 11)])

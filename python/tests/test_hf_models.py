@@ -1,8 +1,10 @@
 """Whole transformers models on tessera: logits by the accuracy rule, the same tokens, the same embeddings.
 
-The oracle is the same model in fp64 with `exact` below as its attention, registered with transformers like any other: plain matrices
-and transformers' own boolean masks. E is the largest error of transformers' eager attention in the tested type against it.
+The oracle is the same model in fp64 with `exact` below as its attention, registered with transformers like any other:
+plain matrices and transformers' own boolean masks. E is the largest error of transformers' eager attention in the
+tested type against it.
 """
+
 import copy
 
 import pytest
@@ -21,15 +23,28 @@ tessera.hf.register()
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Models this small lose time to a pool that waits for busy cores."""
+def one_seed_and_thread():
+    """The same weights each time. Models this small lose time to a pool that waits for busy cores."""
+    torch.manual_seed(0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
 
 
-def exact(module, query, key, value, attention_mask, scaling=None, is_causal=None, softcap=None, s_aux=None, position_bias=None, **_):
+def exact(
+    module,
+    query,
+    key,
+    value,
+    attention_mask,
+    scaling=None,
+    is_causal=None,
+    softcap=None,
+    s_aux=None,
+    position_bias=None,
+    **_,
+):
     q, k, v = query.double(), key.double(), value.double()
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
@@ -65,18 +80,35 @@ def forbid_dense(monkeypatch):
     return lambda: monkeypatch.setattr(mu, "sdpa_mask", refuse)
 
 
-
 # ------------------------------------------------------------------------------------------------ decoders
-SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=97,
-             max_position_embeddings=256, pad_token_id=0, bos_token_id=1, eos_token_id=None)
+SIZES = dict(
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=97,
+    max_position_embeddings=256,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=None,
+)
 DECODERS = {
     "llama": lambda t: t.LlamaConfig(**SIZES),
     "qwen2": lambda t: t.Qwen2Config(**SIZES),
     "qwen3": lambda t: t.Qwen3Config(**SIZES, head_dim=24),
     "mistral": lambda t: t.MistralConfig(**SIZES, sliding_window=6),
-    "gemma2": lambda t: t.Gemma2Config(**SIZES, head_dim=16, sliding_window=6, attn_logit_softcapping=2.0, query_pre_attn_scalar=24,
-                                      tie_word_embeddings=False),
-    "gpt_oss": lambda t: t.GptOssConfig(**SIZES, head_dim=16, sliding_window=6, num_local_experts=4, num_experts_per_tok=4),
+    "gemma2": lambda t: t.Gemma2Config(
+        **SIZES,
+        head_dim=16,
+        sliding_window=6,
+        attn_logit_softcapping=2.0,
+        query_pre_attn_scalar=24,
+        tie_word_embeddings=False,
+    ),
+    "gpt_oss": lambda t: t.GptOssConfig(
+        **SIZES, head_dim=16, sliding_window=6, num_local_experts=4, num_experts_per_tok=4
+    ),
 }
 STEPS = 32
 CACHE = "cache" if int(transformers.__version__.split(".")[0]) >= 5 else "past_key_values"
@@ -99,7 +131,7 @@ def decoder(name, dtype=torch.float32):
 
 
 def prompts():
-    """Three prompts of 12, 16 and 17 tokens, padded on the left. Of this seed no two tokens are nearly equal for any model."""
+    """Three prompts of 12, 16 and 17 tokens, padded on the left. With this seed no two tokens are nearly equal."""
     ids = torch.randint(3, 97, (3, 17), generator=torch.Generator().manual_seed(9))
     mask = (torch.arange(17) >= torch.tensor([5, 1, 0])[:, None]).long()
     return ids * mask, mask
@@ -115,7 +147,7 @@ def using(model, attention, dtype=None):
 
 @torch.no_grad()
 def decode(model, forced=None, static=False):
-    """The prompts' logits and those of STEPS greedy or forced tokens with a cache, [3, 17 + STEPS, vocabulary]; the tokens."""
+    """The prompts' logits and those of STEPS greedy or forced tokens with a cache, of real positions; the tokens."""
     ids, mask = prompts()
     cache = StaticCache(model.config, max_cache_len=17 + STEPS) if static else DynamicCache(config=model.config)
     logits, tokens = [], []
@@ -228,23 +260,50 @@ def test_a_compiled_model_is_one_graph():
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="eager", fullgraph=True)(ids, attention_mask=mask, use_cache=False).logits
     plain = model(ids, attention_mask=mask, use_cache=False).logits
-    agree(compiled[mask.bool()], plain[mask.bool()], using(model, "exact", torch.float64)(ids, attention_mask=mask).logits[mask.bool()])
+    agree(
+        compiled[mask.bool()],
+        plain[mask.bool()],
+        using(model, "exact", torch.float64)(ids, attention_mask=mask).logits[mask.bool()],
+    )
 
 
-# ------------------------------------------------------------------------------------------------ encoders, encoder-decoders
-ENCODER = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, vocab_size=97, max_position_embeddings=64,
-               pad_token_id=0)
-BOTH = dict(d_model=64, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=96,
-            decoder_ffn_dim=96, vocab_size=97, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1)
+# ---------------------------------------------------------------------------------------- encoders, encoder-decoders
+ENCODER = dict(
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    vocab_size=97,
+    max_position_embeddings=64,
+    pad_token_id=0,
+)
+BOTH = dict(
+    d_model=64,
+    encoder_layers=2,
+    decoder_layers=2,
+    encoder_attention_heads=4,
+    decoder_attention_heads=4,
+    encoder_ffn_dim=96,
+    decoder_ffn_dim=96,
+    vocab_size=97,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+    decoder_start_token_id=1,
+)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["bert", "modern_bert", "roberta"])
 @torch.no_grad()
 def test_padded_encoders(name, dtype, forbid_dense):
-    config = {"bert": lambda: transformers.BertConfig(**ENCODER),
-              "modern_bert": lambda: transformers.ModernBertConfig(**ENCODER, local_attention=8, global_attn_every_n_layers=2),
-              "roberta": lambda: transformers.RobertaConfig(**ENCODER)}[name]()
+    config = {
+        "bert": lambda: transformers.BertConfig(**ENCODER),
+        "modern_bert": lambda: transformers.ModernBertConfig(
+            **ENCODER, local_attention=8, global_attn_every_n_layers=2
+        ),
+        "roberta": lambda: transformers.RobertaConfig(**ENCODER),
+    }[name]()
     model = randomised(AutoModel.from_config(config)).to(dtype)
     ids = torch.randint(3, 97, (3, 20), generator=torch.Generator().manual_seed(1))
     mask = (torch.arange(20) < torch.tensor([20, 13, 4])[:, None]).long()
@@ -260,11 +319,28 @@ def test_padded_encoders(name, dtype, forbid_dense):
 @pytest.mark.parametrize("name", ["bart", "t5", "whisper"])
 @torch.no_grad()
 def test_encoder_decoders(name):
-    config = {"bart": lambda: transformers.BartConfig(**BOTH, max_position_embeddings=64),
-              "t5": lambda: transformers.T5Config(d_model=64, d_kv=16, num_heads=4, num_layers=2, d_ff=96, vocab_size=97, pad_token_id=0,
-                                                  eos_token_id=2, decoder_start_token_id=1),
-              "whisper": lambda: transformers.WhisperConfig(**BOTH, num_mel_bins=16, max_source_positions=20, max_target_positions=40,
-                                                            suppress_tokens=None, begin_suppress_tokens=None)}[name]()
+    config = {
+        "bart": lambda: transformers.BartConfig(**BOTH, max_position_embeddings=64),
+        "t5": lambda: transformers.T5Config(
+            d_model=64,
+            d_kv=16,
+            num_heads=4,
+            num_layers=2,
+            d_ff=96,
+            vocab_size=97,
+            pad_token_id=0,
+            eos_token_id=2,
+            decoder_start_token_id=1,
+        ),
+        "whisper": lambda: transformers.WhisperConfig(
+            **BOTH,
+            num_mel_bins=16,
+            max_source_positions=20,
+            max_target_positions=40,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
+        ),
+    }[name]()
     kind = transformers.AutoModelForSpeechSeq2Seq if name == "whisper" else transformers.AutoModelForSeq2SeqLM
     model = randomised(kind.from_config(config))
     generator = torch.Generator().manual_seed(1)
@@ -280,13 +356,21 @@ def test_encoder_decoders(name):
         return using(model, attention, dtype)(**cast, decoder_input_ids=decoded).logits
 
     agree(logits("tessera"), logits("eager"), logits("exact", torch.float64))
-    tokens = [using(model, attention).generate(**given, max_new_tokens=12, do_sample=False) for attention in ("eager", "tessera")]
+    tokens = [
+        using(model, attention).generate(**given, max_new_tokens=12, do_sample=False)
+        for attention in ("eager", "tessera")
+    ]
     assert torch.equal(*tokens)
 
 
 # ------------------------------------------------------------------------------------------------ MiniLM
-SENTENCES = ["A short one.", "Attention reads every key once.", "The quick brown fox jumps over the lazy dog while the band plays on.",
-             "Sentences of different lengths are padded on the right, so that a batch of them is a rectangle of tokens. " * 3, "No."]
+SENTENCES = [
+    "A short one.",
+    "Attention reads every key once.",
+    "The quick brown fox jumps over the lazy dog while the band plays on.",
+    "Sentences of different lengths are padded on the right, so that a batch of them is a rectangle of tokens. " * 3,
+    "No.",
+]
 
 
 @torch.no_grad()
