@@ -78,7 +78,10 @@ def _bias_score(bias: torch.Tensor, q_offset: int) -> ScoreMod:
 def _check_mask(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> None:
     allowed = (*query.shape[:3], key.shape[2])
     shape = (1,) * (4 - mask.ndim) + tuple(mask.shape)
-    if shape != allowed and (not 2 <= mask.ndim <= 4 or any(n not in (1, size) for n, size in zip(shape, allowed))):
+    fits = all(n in (1, size) for n, size in zip(shape, allowed)) and 2 <= mask.ndim <= 4
+    if type(mask) is AttentionMask:  # its rows and columns are positions, one of them is not all
+        fits = fits and shape[2:] == allowed[2:]
+    if not fits:
         raise ValueError(
             f"attention_mask is {tuple(mask.shape)}: [batch, heads, q, kv] is {allowed} here, axes of 1 serve all"
         )

@@ -298,6 +298,8 @@ def test_refusals_name_the_alternative():
         call(Module(False), q, k, v, torch.ones(2, 1, 7, 10, dtype=torch.bool))
     with pytest.raises(ValueError, match="attention_mask"):
         call(Module(False), q, k, v, make_mask(batch_size=2, **of_queries(7), kv_length=10))
+    with pytest.raises(ValueError, match="attention_mask"):  # a row of it is the mask of one position
+        call(Module(False), q, k, v, make_mask(batch_size=2, **of_queries(1), kv_length=11))
     with pytest.raises(TypeError, match="int64.*bool"):
         call(Module(False), q, k, v, torch.ones(7, 11, dtype=torch.int64))
     with pytest.raises(tessera.Error, match="float64|f64"):
