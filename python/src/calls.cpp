@@ -171,7 +171,8 @@ void define_plans(nb::module_& m) {
           "__eq__", [](const Problem& a, const Problem& b) { return a == b; }, nb::is_operator())
       .def("__hash__", [](const Problem& p) { return static_cast<std::size_t>(hash(p)); });
   nb::class_<TileMap>(m, "TileMap", "Which tiles of queries and keys matter.")
-      .def("__init__", [](TileMap* self, nb::handle mask) { new (self) TileMap(mask_of(mask).mask); }, nb::arg("mask"))
+      .def(
+          "__init__", [](TileMap* self, nb::handle mask) { new (self) TileMap(mask_of(mask).mask); }, nb::arg("mask"))
       .def("__repr__", [](const TileMap& t) { return text_of(t); })
       .def_prop_ro(
           "bands",
@@ -181,7 +182,8 @@ void define_plans(nb::module_& m) {
             for (const Band& band : t.bands()) all.append(nb::make_tuple(band.lo, band.hi));
             return all;
           },
-          "[(lo, hi), ..]: attended to where lo <= k - q <= hi of one of them. None where bands do not describe the mask.");
+          "[(lo, hi), ..]: attended to where lo <= k - q <= hi of one of them. None where bands do not describe the "
+          "mask.");
   nb::class_<Plan>(m, "Plan",
                    "How it is done: backend, tiles, splits, workspace, cost. Decided once, run for every layer.")
       .def("__repr__", [](const Plan& p) { return text_of(p); })
