@@ -27,11 +27,12 @@ class AttentionMask(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
     mask: Mask | None
     q_offset: int
+    extent: tuple[int, int]  # q, kv
 
     @staticmethod
     def __new__(cls, shape, device, mask: Mask | None, q_offset: int, make_dense: Callable[[], torch.Tensor]):
         made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=device)
-        made.mask, made.q_offset, made._make_dense = mask, q_offset, make_dense
+        made.mask, made.q_offset, made.extent, made._make_dense = mask, q_offset, tuple(shape[2:]), make_dense
         return made
 
     def __init__(self, *_):

@@ -76,14 +76,17 @@ def _bias_score(bias: torch.Tensor, q_offset: int) -> ScoreMod:
 
 
 def _check_mask(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> None:
-    allowed = (*query.shape[:3], key.shape[2])
-    shape = (1,) * (4 - mask.ndim) + tuple(mask.shape)
-    fits = all(n in (1, size) for n, size in zip(shape, allowed)) and 2 <= mask.ndim <= 4
-    if type(mask) is AttentionMask:  # its rows and columns are positions, one of them is not all
-        fits = fits and shape[2:] == allowed[2:]
+    if type(mask) is AttentionMask:  # its rows and columns are positions, one of them does not serve all
+        if mask.extent == (query.shape[2], key.shape[2]):
+            return
+        fits = False
+    else:
+        shape = (1,) * (4 - mask.ndim) + tuple(mask.shape)
+        fits = 2 <= mask.ndim <= 4 and all(n in (1, size) for n, size in zip(shape, (*query.shape[:3], key.shape[2])))
     if not fits:
         raise ValueError(
-            f"attention_mask is {tuple(mask.shape)}: [batch, heads, q, kv] is {allowed} here, axes of 1 serve all"
+            f"attention_mask is {tuple(mask.shape)}: [batch, heads, q, kv] is {(*query.shape[:3], key.shape[2])} here, "
+            "axes of 1 serve all"
         )
     if mask.dtype is not torch.bool and not mask.is_floating_point():
         raise TypeError(f"attention_mask is {mask.dtype}: bool (True takes part) or a real to add is allowed")
