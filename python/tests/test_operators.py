@@ -15,6 +15,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.library import opcheck  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+from torch.utils._pytree import tree_map_only  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 operators = [torch.ops.tessera.attention.default, torch.ops.tessera.attention_lse.default]
@@ -48,6 +49,18 @@ def test_opcheck(op, name):
     arguments, options = in_layouts()[name]
     result = opcheck(op, arguments, options)
     assert set(result.values()) == {"SUCCESS"} and len(result) == 4
+
+
+@pytest.mark.parametrize("name", in_layouts())
+@pytest.mark.parametrize("op", operators, ids=lambda op: op.name())
+def test_fake_results_lie_in_memory_as_real_ones(op, name):
+    arguments, options = in_layouts()[name]
+    real = op(*arguments, **options)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        moved = tree_map_only(torch.Tensor, mode.from_tensor, (arguments, options))
+        fake = op(*moved[0], **moved[1])
+    for a, b in zip(*((x,) if isinstance(x, torch.Tensor) else x for x in (real, fake)), strict=True):
+        assert (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
 
 
 @pytest.mark.parametrize("name", in_layouts())

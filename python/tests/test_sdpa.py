@@ -208,6 +208,8 @@ refused_by_both = {
     "mask int": ((q4, k4, v4, torch.ones(5, 7).int()), {}, "int32"),
     "mask keys": ((q4, k4, v4, torch.ones(5, 6)), {}, "broadcast"),
     "mask batch": ((q4, k4, v4, torch.ones(3, 1, 5, 7)), {}, "broadcast"),
+    "mask rows": ((q4, k4, v4, torch.ones(6, 7)), {}, "broadcast"),
+    "mask expanded": ((q4, k4, v4, torch.ones(1, 1, 5, 7).expand(3, 4, 5, 7)), {}, "broadcast"),
     "mask rank": ((q4, k4, v4, torch.ones(1, 2, 4, 5, 7)), {}, "broadcast"),
 }
 

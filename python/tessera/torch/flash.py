@@ -34,7 +34,7 @@ def _documented(text: str, lse: str):
     return document
 
 
-@_documented("Attention of q [batch, tokens_q, heads, dim] to k, v [batch, tokens_k, heads_k, dim]; heads is a multiple.",
+@_documented("Attention of q [batch, tokens_q, heads, dim] to k, v [batch, tokens_k, heads_k, dim], heads a multiple of heads_k.",
              "[batch, heads, tokens_q]")
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None,
                     causal: bool = False, window_size: tuple[int, int] = _unlimited, softcap: float = 0.0,
