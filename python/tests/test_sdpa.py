@@ -118,6 +118,16 @@ def test_argument_space(call):
     check(*arguments, **options)
 
 
+@pytest.mark.parametrize("ranks", [(4, 2, 2), (4, 3, 4), (2, 4, 4), (3, 2, 4), (4, 4, 2), (5, 4, 3)])
+def test_ranks_may_differ(ranks):
+    lead = (2, 1, 3)
+    q, k, v = (torch.randn(*lead[5 - rank:], n, 8) for rank, n in zip(ranks, (6, 10, 10)))
+    check(q, k, v)
+    check(q, k, v, is_causal=True)
+    check(q, k, v, torch.rand(6, 10) > 0.3)
+    check(q, k, v, torch.randn(1, 10))
+
+
 def test_signature():
     parameters = inspect.signature(scaled_dot_product_attention).parameters
     assert {name: p.default for name, p in parameters.items()} == {

@@ -216,8 +216,8 @@ def _texts(dtype: torch.dtype, axes: list[int]) -> tuple[str | None, str | None]
 def _reading(shape, stride, dtype: torch.dtype, of_query, of_key, query_dtype: torch.dtype):
     """How a call with query and key [b, h, .., ..] and no broadcasting reads its attn_mask: (mask, score change, extents and
     strides of what is read, None for all). ValueError where there is more to say: attend() does."""
-    batch, heads, rows, _ = of_query
-    want = (batch, heads, rows, of_key[2])[4 - len(shape):]
+    (batch, heads, rows, _), (_, _, keys, _) = of_query, of_key
+    want = (batch, heads, rows, keys)[4 - len(shape):]
     if (dtype not in (torch.bool, torch.float32, query_dtype) or not 2 <= len(shape) <= 4
             or any(n != m and n != 1 for n, m in zip(shape, want))):
         raise ValueError
