@@ -16,8 +16,9 @@ from .sdpa import scaled_dot_product_attention
 
 _flex = ("BlockMask", "and_masks", "create_block_mask", "flex_attention", "noop_mask", "or_masks")
 
-__all__ = ["attention", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
-           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache", "routed",
+__all__ = ["attention", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",
+           "flash_attn_varlen_func", "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func",
+           "flash_attn_with_kvcache", "routed",
            "scaled_dot_product_attention", *_flex]
 
 

@@ -45,8 +45,9 @@ def error(code: str, text: str) -> _core.Error:
 
 
 def _refuse_device(device: torch.device) -> None:
-    raise error("invalid_device", f"q, k and v are on {device}: tessera.torch runs on the CPU today, the GPU comes later; "
-                                  "move them with .cpu(), or call torch.nn.functional.scaled_dot_product_attention there")
+    raise error("invalid_device", f"q, k and v are on {device}: tessera.torch runs on the CPU today, the GPU comes "
+                                  "later; move them with .cpu(), or call "
+                                  "torch.nn.functional.scaled_dot_product_attention there")
 
 
 def refuse_gradients(kind: str) -> None:
@@ -56,11 +57,12 @@ def refuse_gradients(kind: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ kernels
-def attention_run(q, k, v, *, return_lse=False, mask=None, score=None, names=None, bound=None, scale=None, q_offset=None,
-                  q_offsets=None, sinks=None, cu_q=None, cu_k=None, heads_first=False, backend=None):
-    """The operator straight away, without what torch does around it. Tensors on the CPU that no gradient is asked of."""
+def attention_run(q, k, v, *, return_lse=False, mask=None, score=None, names=None, bound=None, scale=None,
+                  q_offset=None, q_offsets=None, sinks=None, cu_q=None, cu_k=None, heads_first=False, backend=None):
+    """The operator without what torch does around it, of tensors on the CPU that no gradient is asked of."""
     result = _core.attention(
-        q, k, v, mask=None if mask is None else mask_of_text(mask), score=None if score is None else score_of_text(score),
+        q, k, v, mask=None if mask is None else mask_of_text(mask),
+        score=None if score is None else score_of_text(score),
         bind=dict(zip(names, bound, strict=True)) if names else None, scale=scale,
         q_offset=q_offset if q_offsets is None else q_offsets, sinks=sinks, cu_q=cu_q, cu_k=cu_k, backend=backend,
         return_lse=return_lse, heads_first=heads_first)
@@ -103,7 +105,7 @@ def tracked(tensors) -> str | None:
 
 
 def cast(x: Tensor) -> Tensor:
-    """x as torch.autocast("cpu") hands it to SDPA: float32 and 16-bit tensors in autocast's type, others as they are."""
+    """x as torch.autocast("cpu") hands it to SDPA: float32 and 16 bits in autocast's type, others as they are."""
     return x.to(torch.get_autocast_dtype("cpu")) if x.is_floating_point() and x.dtype != torch.float64 else x
 
 
@@ -127,10 +129,11 @@ def _register(name: str, return_lse: bool):
             return op(q, k, v, **options)
 
     def autograd_cpu(q, k, v, **options):
-        # A second trip through the dispatcher costs as much as a small attention. Below are only modes, tensor subclasses,
-        # functionalization and negated views; and the library itself refuses what requires gradients of q, k, v and sinks.
-        if (type(q) is Tensor and type(k) is Tensor and type(v) is Tensor and "bound" not in options and not _dispatch_modes()
-                and _transforms() is None and forward_ad._current_level < 0 and not torch._is_functional_tensor(q)
+        # A second trip through the dispatcher costs as much as a small attention. Below are only modes, subclasses,
+        # functionalization and negated views; the library itself refuses gradients of q, k, v and sinks.
+        if (type(q) is Tensor and type(k) is Tensor and type(v) is Tensor and "bound" not in options
+                and not _dispatch_modes() and _transforms() is None and forward_ad._current_level < 0
+                and not torch._is_functional_tensor(q)
                 and not (q.is_neg() or k.is_neg() or v.is_neg())):
             return attention_run(q, k, v, return_lse=return_lse, **options)
         return autograd(q, k, v, **options)
@@ -181,7 +184,8 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
 def call(q: Tensor, k: Tensor, v: Tensor, *, return_lse: bool = False, bound: list[Tensor] | None = None, **options):
     """The operator's result: straight away where nothing has to see the operator."""
     tensors = [q, k, v] if bound is None else [q, k, v, *bound]
-    if plain(q, k, v) and all(type(t) is Tensor and t.is_cpu and not t.is_neg() for t in tensors) and not tracked(tensors):
+    if (plain(q, k, v) and all(type(t) is Tensor and t.is_cpu and not t.is_neg() for t in tensors)
+            and not tracked(tensors)):
         return attention_run(q, k, v, return_lse=return_lse, bound=bound, **options)
     return (attention_lse_op if return_lse else attention_op)(q, k, v, bound=bound, **options)
 
@@ -194,13 +198,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: str | _core.Mask | None 
     """tessera.attention as an operator of torch: for torch.compile, export, autocast, the profiler and fake tensors.
 
     q [batch, tokens_q, heads_q, dim], k [batch, tokens_kv, heads_kv, dim], v [batch, tokens_kv, heads_kv, dim_v]; with
-    heads_first [batch, heads, tokens, dim]; with cu_q and cu_k packed, [total, heads, dim]. float32, bfloat16 or float16
-    on the CPU, any strides with the last 1. mask, score: text, whose names `bind` gives tensors; a Mask or ScoreMod; or a
-    function, which is traced here and therefore not under torch.compile (make the Mask before and pass its text).
-    Positions, masks, scale, sinks and LSE are as in tessera.attention. Packed rows past the last sequence are 0.
+    heads_first [batch, heads, tokens, dim]; with cu_q and cu_k packed, [total, heads, dim]. float32, bfloat16 or
+    float16 on the CPU, any strides with the last 1. mask, score: text, whose names `bind` gives tensors; a Mask or
+    ScoreMod; or a function, which is traced here and therefore not under torch.compile (make the Mask before and pass
+    its text). Positions, masks, scale, sinks and LSE are as in tessera.attention. Packed rows past the last sequence
+    are 0.
 
     Returns o like q with dim_v; with return_lse (o, lse), lse float32 [batch, heads_q, tokens_q] or [heads_q, total].
-    Raises tessera.Error where tessera.attention does, and where autograd would have to record: there is no backward yet.
+    Raises tessera.Error where tessera.attention does, and where autograd would have to record: there is no backward
+    yet.
     """
     bind = dict(bind) if bind else {}
     if mask is not None and not isinstance(mask, str):

@@ -34,10 +34,10 @@ class routed:
     hands such calls to torch and counts why in `fallbacks`.
 
     Only the context that opens it is routed, that is, the thread or the asyncio task; routes nest, the innermost holds,
-    and an exception closes them too. Calls by torch.nn.functional, by torch._C._nn and by names that modules imported are
-    found; torch.ops.aten is not, nor are references kept elsewhere before the route was opened. torch's fused encoder
-    layers, which call no function, are switched off meanwhile (torch.backends.mha). A function compiled by torch.compile
-    is compiled again inside of a route.
+    and an exception closes them too. Calls by torch.nn.functional, by torch._C._nn and by names that modules imported
+    are found; torch.ops.aten is not, nor are references kept elsewhere before the route was opened. torch's fused
+    encoder layers, which call no function, are switched off meanwhile (torch.backends.mha). A function compiled by
+    torch.compile is compiled again inside of a route.
 
     calls: how many calls ran here. fallbacks: reason -> how many went to torch.
     """
@@ -52,7 +52,8 @@ class routed:
         self._stand_in = _stand_in_of(self)
 
     def __repr__(self) -> str:
-        return f"routed(backend={self.backend!r}, strict={self.strict}, calls={self.calls}, fallbacks={dict(self.fallbacks)})"
+        return (f"routed(backend={self.backend!r}, strict={self.strict}, calls={self.calls}, "
+                f"fallbacks={dict(self.fallbacks)})")
 
     def __enter__(self) -> routed:
         with _lock:

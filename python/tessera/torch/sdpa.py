@@ -24,36 +24,38 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
                                  enable_gqa: bool = False) -> Tensor:
     """softmax(scale * query key^T, masked) value, in place of torch.nn.functional.scaled_dot_product_attention.
 
-    query [.., heads, L, E], key [.., heads_kv, S, E], value [.., heads_kv, S, Ev], of rank 2 or more, whose leading axes
-    broadcast as torch's do; with enable_gqa heads is a multiple of heads_kv. float32, bfloat16 or float16 on the CPU, E and
-    Ev from 1 to 512, any strides: only a last stride other than 1 costs a copy, as do five and more axes that no view joins.
-    attn_mask: broadcasts to [.., heads, L, S]; bool (True takes part), or a bias that is added to the scaled scores, of
-    query's type or float32; it is read in place. torch.nn.attention.bias.causal_lower_right and causal_upper_left as well.
-    is_causal: a query attends to the keys up to its own index from the top left, k <= q for any L and S.
-    scale: any finite number, 1 / sqrt(E) where left out. Under torch.autocast("cpu", ..) the tensors are cast as torch does.
+    query [.., heads, L, E], key [.., heads_kv, S, E], value [.., heads_kv, S, Ev], of rank 2 or more, whose leading
+    axes broadcast as torch's do; with enable_gqa heads is a multiple of heads_kv. float32, bfloat16 or float16 on the
+    CPU, E and Ev from 1 to 512, any strides: only a last stride other than 1 costs a copy, as do five and more axes
+    that no view joins. attn_mask: broadcasts to [.., heads, L, S]; bool (True takes part), or a bias that is added to
+    the scaled scores, of query's type or float32; it is read in place. torch.nn.attention.bias.causal_lower_right and
+    causal_upper_left as well. is_causal: a query attends to the keys up to its own index from the top left, k <= q for
+    any L and S. scale: any finite number, 1 / sqrt(E) where left out. Under torch.autocast("cpu", ..) the tensors are
+    cast as torch does.
 
-    Returns [.., heads, L, Ev] in query's type; rows that attend to nothing are 0. Unlike torch's, a NaN in a masked key or
-    value reaches no output.
-    Raises tessera.Error, a RuntimeError, for what torch refuses and for what is not there: dropout_p other than 0, float64,
-    nested tensors, other devices, and inputs that need gradients while autograd records.
+    Returns [.., heads, L, Ev] in query's type; rows that attend to nothing are 0. Unlike torch's, a NaN in a masked key
+    or value reaches no output.
+    Raises tessera.Error, a RuntimeError, for what torch refuses and for what is not there: dropout_p other than 0,
+    float64, nested tensors, other devices, and inputs that need gradients while autograd records.
     """
     if dropout_p == 0.0 and _plain(query, key, value):
         try:
             if attn_mask is None:
                 if is_causal:
-                    return _run(query, key, value, mask=_causal, q_offset=0, scale=scale, heads_first=True, grouped=enable_gqa)
+                    return _run(query, key, value, mask=_causal, q_offset=0, scale=scale, heads_first=True,
+                                grouped=enable_gqa)
                 return _run(query, key, value, scale=scale, heads_first=True, grouped=enable_gqa)
             if not is_causal and type(attn_mask) is Tensor:
-                mask, score, extents, strides = _reading(attn_mask.shape, attn_mask.stride(), attn_mask.dtype, query.shape,
-                                                         key.shape, query.dtype)
+                mask, score, extents, strides = _reading(attn_mask.shape, attn_mask.stride(), attn_mask.dtype,
+                                                         query.shape, key.shape, query.dtype)
                 read = attn_mask if extents is None else attn_mask.as_strided(extents, strides)
-                return _run(query, key, value, mask=mask, score=score, bind={"attn_mask": read}, q_offset=0, scale=scale,
-                            heads_first=True, grouped=enable_gqa)
+                return _run(query, key, value, mask=mask, score=score, bind={"attn_mask": read}, q_offset=0,
+                            scale=scale, heads_first=True, grouped=enable_gqa)
         except (RuntimeError, ValueError):
             pass  # broadcasting, or an error, which is said in torch's terms below
     if not torch.compiler.is_compiling() and has_torch_function((query, key, value)):
-        return handle_torch_function(scaled_dot_product_attention, (query, key, value), query, key, value, attn_mask, dropout_p,
-                                     is_causal, scale=scale, enable_gqa=enable_gqa)
+        return handle_torch_function(scaled_dot_product_attention, (query, key, value), query, key, value, attn_mask,
+                                     dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     return attend(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
@@ -62,12 +64,13 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None =
            backend: str | None = None) -> Tensor:
     """scaled_dot_product_attention, for any arguments, on a pinned backend."""
     if dropout_p != 0.0:
-        raise ops.error("unsupported", f"dropout_p is {dropout_p}: there is no dropout on attention probabilities; pass 0.0, "
-                                       "dropout_p=self.p if self.training else 0.0 in a module, or train with "
+        raise ops.error("unsupported", f"dropout_p is {dropout_p}: there is no dropout on attention probabilities; "
+                                       "pass 0.0, dropout_p=self.p if self.training else 0.0, or train with "
                                        "torch.nn.functional.scaled_dot_product_attention")
     if query.is_nested or key.is_nested or value.is_nested:
-        raise ops.error("unsupported", "query, key or value is a nested tensor: pack the sequences, [total, heads, dim], and "
-                                       "call tessera.torch.flash_attn_varlen_func, or attention(.., cu_q=, cu_k=)")
+        raise ops.error("unsupported", "query, key or value is a nested tensor: pack the sequences, [total, heads, "
+                                       "dim], and call tessera.torch.flash_attn_varlen_func, or attention(.., cu_q=, "
+                                       "cu_k=)")
     if torch.is_autocast_enabled("cpu") and query.device.type == "cpu":
         query, key, value = ops.cast(query), ops.cast(key), ops.cast(value)
         attn_mask = attn_mask if attn_mask is None or _is_causal_bias(attn_mask) else ops.cast(attn_mask)
@@ -87,8 +90,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None =
         axes = _axes_read(x.shape, x.stride())
         mask, score = _texts(attn_mask.dtype, axes)
         bound = [x if len(axes) == 4 else x[tuple(slice(None) if axis in axes else 0 for axis in range(4))]]
-    o = ops.call(q, k, v, mask=mask, score=score, names=None if bound is None else ["attn_mask"], bound=bound, scale=scale,
-                 q_offset=q_offset, heads_first=True, backend=backend)
+    o = ops.call(q, k, v, mask=mask, score=score, names=None if bound is None else ["attn_mask"], bound=bound,
+                 scale=scale, q_offset=q_offset, heads_first=True, backend=backend)
     return o if len(lead) == 2 else o.reshape(*lead, rows, value.shape[-1])
 
 
@@ -104,28 +107,30 @@ def _is_causal_bias(attn_mask: Tensor | None) -> bool:
 
 def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> None:
     if query.dim() < 2 or key.dim() < 2 or value.dim() < 2:
-        raise ops.error("invalid_shape", f"query, key and value have ranks {query.dim()}, {key.dim()} and {value.dim()}: "
-                                         "[.., heads, tokens, dim] of rank 2 or more is allowed")
+        raise ops.error("invalid_shape", f"query, key and value have ranks {query.dim()}, {key.dim()} and "
+                                         f"{value.dim()}: [.., heads, tokens, dim] of rank 2 or more is allowed")
     if not query.dtype == key.dtype == value.dtype:
-        raise ops.error("invalid_dtype", f"query, key and value are {query.dtype}, {key.dtype} and {value.dtype}: one type is "
-                                         "allowed")
+        raise ops.error("invalid_dtype", f"query, key and value are {query.dtype}, {key.dtype} and {value.dtype}: "
+                                         "one type is allowed")
     if query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise ops.error("invalid_dtype", f"query is {query.dtype}: float32, bfloat16 and float16 are allowed; "
                                          "torch.nn.functional.scaled_dot_product_attention computes in float64")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
-        raise ops.error("invalid_shape", f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}: "
-                                         "query and key have one dim, key and value one number of tokens")
+        raise ops.error("invalid_shape", f"query {tuple(query.shape)}, key {tuple(key.shape)}, value "
+                                         f"{tuple(value.shape)}: query and key have one dim, key and value one number "
+                                         "of tokens")
     if attn_mask is None:
         return
     if is_causal:
-        raise ops.error("invalid_option", "attn_mask and is_causal=True: one of them is allowed; & the causal triangle into "
-                                          "the mask")
+        raise ops.error("invalid_option", "attn_mask and is_causal=True: one of them is allowed; & the causal triangle "
+                                          "into the mask")
     if _is_causal_bias(attn_mask):
         if (attn_mask.seq_len_q, attn_mask.seq_len_kv) != (query.shape[-2], key.shape[-2]):
-            raise ops.error("invalid_shape", f"attn_mask is a causal bias of {attn_mask.seq_len_q} x {attn_mask.seq_len_kv}: "
-                                             f"{query.shape[-2]} x {key.shape[-2]} is needed")
+            raise ops.error("invalid_shape", f"attn_mask is a causal bias of {attn_mask.seq_len_q} x "
+                                             f"{attn_mask.seq_len_kv}: {query.shape[-2]} x {key.shape[-2]} is needed")
     elif attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
-        raise ops.error("invalid_dtype", f"attn_mask is {attn_mask.dtype}: bool, float32 and query's {query.dtype} are allowed")
+        raise ops.error("invalid_dtype", f"attn_mask is {attn_mask.dtype}: bool, float32 and query's {query.dtype} "
+                                         "are allowed")
 
 
 def _broadcast(shapes, what: str):
@@ -143,11 +148,13 @@ def _leading(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool):
             return query.shape[:-2]
         return _broadcast((query.shape[:-2], key.shape[:-2], value.shape[:-2]), "query, key and value")
     if query.dim() < 3 or key.dim() < 3 or value.dim() < 3:
-        raise ops.error("invalid_shape", "enable_gqa=True: query, key and value have an axis of heads before the tokens")
+        raise ops.error("invalid_shape", "enable_gqa=True: query, key and value have an axis of heads before the "
+                                         "tokens")
     heads = query.shape[-3]
     for name, shared in (("key", key.shape[-3]), ("value", value.shape[-3])):
         if shared == 0 or heads % shared != 0:
-            raise ops.error("invalid_shape", f"query has {heads} heads, {name} {shared}: with enable_gqa query's are a multiple")
+            raise ops.error("invalid_shape", f"query has {heads} heads, {name} {shared}: with enable_gqa query's are a "
+                                             "multiple")
     lead = query.shape[:-3]
     if not lead == key.shape[:-3] == value.shape[:-3]:
         lead = _broadcast((lead, key.shape[:-3], value.shape[:-3]), "query, key and value")
@@ -214,8 +221,8 @@ def _texts(dtype: torch.dtype, axes: list[int]) -> tuple[str | None, str | None]
 
 @lru_cache(maxsize=1024)
 def _reading(shape, stride, dtype: torch.dtype, of_query, of_key, query_dtype: torch.dtype):
-    """How a call with query and key [b, h, .., ..] and no broadcasting reads its attn_mask: (mask, score change, extents and
-    strides of what is read, None for all). ValueError where there is more to say: attend() does."""
+    """How a call with query and key [b, h, .., ..] and no broadcasting reads its attn_mask: (mask, score change,
+    extents and strides of what is read, None for all). ValueError where there is more to say: attend() does."""
     (batch, heads, rows, _), (_, _, keys, _) = of_query, of_key
     want = (batch, heads, rows, keys)[4 - len(shape):]
     if (dtype not in (torch.bool, torch.float32, query_dtype) or not 2 <= len(shape) <= 4
