@@ -112,7 +112,7 @@ def calls(draw):
 
 
 @given(calls())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_argument_space(call):
     arguments, options = call
     check(*arguments, **options)

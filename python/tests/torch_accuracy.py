@@ -39,8 +39,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, scale: float, change=None, allowe
 
 def orders(dim: int) -> list[Tensor]:
     ascending = torch.arange(dim)
-    return [ascending, ascending.flip(0), *(ascending.roll(shift) for shift in (dim // 3, dim // 2)),
-            *(torch.randperm(dim, generator=torch.Generator().manual_seed(seed)) for seed in range(4))]
+    return [ascending, ascending.flip(0), ascending.roll(dim // 2),
+            *(torch.randperm(dim, generator=torch.Generator().manual_seed(seed)) for seed in range(2))]
 
 
 def assert_close(got: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, change=None, allowed: Tensor | None = None,
