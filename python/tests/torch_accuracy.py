@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+torch.set_num_threads(1)  # the tensors here are small; on a busy machine torch's threads would wait for each other
+
 
 @dataclass
 class Attention:
