@@ -32,12 +32,12 @@ bool records_gradients(nb::handle what);
 // The same view with axes 1 and 2 exchanged: [b, tokens, heads, d] of [b, heads, tokens, d] and back.
 Tensor exchanged(Tensor view);
 
-// How an output [batch, tokens, heads, dim] is handed out: as it is, or with heads before tokens; and then with tokens or
-// heads further out in memory (frameworks other than torch and NumPy: heads, for they may not take strides).
+// How an output [batch, tokens, heads, dim] is handed out: as it is, or with heads before tokens; and then with tokens
+// or heads further out in memory (frameworks other than torch and NumPy: heads, for they may not take strides).
 enum class Layout { tokens_first, heads_first, heads_first_of_tokens_first };
 
-// An array of the same framework and device kind as `like`, not initialised. finish() is the object for the caller, made
-// after the values are written: some frameworks promise that an array never changes.
+// An array of the same framework and device kind as `like`, not initialised. finish() is the object for the caller,
+// made after the values are written: some frameworks promise that an array never changes.
 class Fresh {
  public:
   Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape, Layout layout = Layout::tokens_first);

@@ -42,7 +42,7 @@ def allowed(source, target, is_test):
     if source == "include":
         return False
     if target == "tests/conformance":  # `tessera check` is the suite in a user's hands
-        return source == "cli" or is_test
+        return source in ("cli", "python") or is_test
     if target == "tests/unit":
         return is_test
     if source == "kernels":
