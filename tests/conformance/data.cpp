@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "mods.hpp"
 
@@ -204,11 +206,15 @@ void bind_captures(CaseData& data, const CaseSpec& c, const Graph& graph, Random
       if (by.q || by.k) shape[a] = std::max(by.q ? positions : 0, by.k ? keys : 0);
       if (shape[a] < 1 || shape[a] > far) shape[a] = 1;
     }
+    const auto product = [&] {
+      return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+    };
+    constexpr std::int64_t most = 1 << 21;  // elements; beyond, one entry serves the whole of the longest axis
+    while (product() > most) *std::max_element(shape.begin(), shape.end()) = 1;
     const DType dtype = capture.type == Type::real      ? r.pick({f32, f32, bf16, f16})
                         : capture.type == Type::integer ? r.pick({i32, i64})
                                                         : b8;
-    std::int64_t count = 1;
-    for (const std::int64_t extent : shape) count *= extent;
+    const std::int64_t count = product();
     data.buffers.push_back(std::make_unique<Buffer>(dtype, count, 0, Poison::input));
     Tensor t;
     t.data = data.buffers.back()->data(), t.dtype = dtype, t.rank = capture.rank;
