@@ -2,7 +2,7 @@
 # AVX-512 into the path of a machine that lacks it.
 set(optimise -O3)
 if(TESSERA_SANITIZE)
-  set(optimise -O2)  # at -O3 sanitizers take ten times as long to compile the kernels, and find the same
+  set(optimise -O1)  # at -O3 sanitizers take ten times as long to compile the kernels, and find the same
 endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(avx512 "${optimise};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx2;-mfma;-mf16c;-mprefer-vector-width=512")
