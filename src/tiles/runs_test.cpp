@@ -402,6 +402,26 @@ TEST(Runs, OfAMillionTokensTakeMillisecondsAndKilobytes) {
   }
 }
 
+// pytorch 134756, attention-gym 149: masks that other libraries ran out of memory over.
+TEST(Runs, Of32DocumentsOf806662TokensTakeMillisecondsAndKilobytes) {
+  constexpr std::int64_t tokens = 806662;
+  std::vector<std::int32_t> ids;
+  std::int32_t document = 0;
+  for (std::int64_t left = 16384 + 449; std::ssize(ids) < tokens; left = 16384 + (left * 7919) % 16384, ++document)
+    ids.insert(ids.end(), static_cast<std::size_t>(std::min<std::int64_t>(left, tokens - std::ssize(ids))), document);
+  EXPECT_GE(document, 30);
+  mods::Table table;
+  table.data = ids.data(), table.dtype = DType::i32, table.extent[0] = tokens, table.stride[0] = 1;
+  const Graph mask = parse_mask("causal & documents(ids)").graph();
+  Runs runs;
+  const double ms = milliseconds_of([&] {
+    runs = tiles::derive(mask, {&table, 1}, 0, 0, {0, tokens, tokens, 128, 128});
+  });
+  EXPECT_LT(ms, 20 * slack);
+  EXPECT_TRUE(runs.exact());
+  EXPECT_LT(runs.bytes(), std::size_t{400} << 10);
+}
+
 TEST(Runs, OfDistancesAreDecidedOnceADiagonal) {
   constexpr std::int64_t tokens = 1 << 20;
   Runs runs;
