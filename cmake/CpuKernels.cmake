@@ -15,4 +15,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 else()
   list(FILTER sources EXCLUDE REGEX "/kernels_avx[0-9]+\\.cpp$")
 endif()
+if(TESSERA_SANITIZE)
+  set(optimise -O2)  # the one that is slow to run
+endif()
 set_source_files_properties(src/cpu/kernels_scalar.cpp PROPERTIES COMPILE_OPTIONS "${optimise}")
