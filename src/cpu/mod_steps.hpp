@@ -118,7 +118,7 @@ struct Steps {
         return binary([](F x, F y) { return S::mul(x, y); });
       case Op::div:
         if (b.same && b.step == 0 &&
-            has_inverse(*b.base)) {  // one division a strip: softcap at d 64 66 -> 72 % of causal
+            has_inverse(*b.base)) {  // one division a strip: softcap at d 64: 66 -> 80 % of causal
           const F inverse = S::set(1 / *b.base), divisor = S::set(-*b.base);
           return unary([&](F x) __attribute__((always_inline)) {
             const F quotient = S::mul(x, inverse);  // as good as a division, once its remainder is divided too
