@@ -36,11 +36,18 @@ struct Workspace {
   std::size_t bytes = 0;
 };
 
+// A CUstream or cudaStream_t of the tensors' device; null is the default stream. CPU backends run at once.
+struct Stream {
+  void* handle = nullptr;
+  bool operator==(const Stream&) const = default;
+};
+
 // How to run it. Nothing here changes a single bit of the result.
 struct Exec {
   Workspace workspace{};         // default: a per-thread arena that grows once
   Executor* executor = nullptr;  // default: the library's own pool
   int threads = 0;               // 0: TESSERA_THREADS, else all cores (or the executor's concurrency)
+  Stream stream{};               // of CUDA tensors
 };
 
 // What the hardware would need at least, and what the problem asks for.

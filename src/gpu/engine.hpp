@@ -1,0 +1,90 @@
+// What a GPU backend stands on: a machine that compiles kernel text, keeps it, and launches it. There are two: the CUDA
+// driver (src/cuda) and the emulated GPU (src/sim). Everything above an Engine is the same text for both.
+// Must not know: attention.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tessera/plan.hpp"
+
+namespace tessera::gpu {
+
+// What a device can do: all that plans and kernel texts may depend on.
+struct Caps {
+  std::string name;               // "NVIDIA H200"
+  int arch = 0;                   // 80, 86, 89, 90, 100, 120: compute capability, major * 10 + minor
+  int sms = 0;                    // multiprocessors
+  int smem_block_bytes = 0;       // most shared memory of one block, opted in
+  int smem_sm_bytes = 0;          // of one multiprocessor
+  int smem_reserved_bytes = 0;    // taken from it by each resident block
+  int threads_sm = 0;             // most resident threads of one multiprocessor
+  int registers_sm = 0;           // 32-bit registers of one multiprocessor
+  std::int64_t l2_bytes = 0;
+  double dram_bytes_s = 0;        // datasheet or derived from clock and bus width; 0: not known
+  double tensor_flops = 0;        // dense 16-bit tensor-core rate, datasheet by arch and clock; 0: not known
+  bool operator==(const Caps&) const = default;
+};
+
+// One kernel as text, complete: compiled as it stands, without any header. emit/kernel_text.hpp makes them.
+struct KernelText {
+  std::string name;    // of the one extern "C" __global__ function
+  std::string spec;    // the printed KernelSpec: a line for people, and part of the key of the cache
+  std::string source;
+  int threads = 0;             // of a block
+  std::size_t smem_bytes = 0;  // dynamic shared memory of a block
+};
+
+struct Resources {
+  int registers = 0;     // of a thread
+  int local_bytes = 0;   // spills and stack of a thread
+  int smem_bytes = 0;    // static and dynamic, of a block
+  int blocks_per_sm = 0;  // occupancy
+};
+
+// Where a kernel is now.
+enum class Found : std::uint8_t { memory, disk, pack, nowhere };
+
+// A kernel loaded on one device. Owned by the engine, lives as long as the process.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  Resources resources;
+};
+
+// Thread-safe. Devices are numbered as the driver numbers them. Streams: null is the default stream.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  // Whether there is a device at all: empty, or what is missing, what was tried, and what would help.
+  virtual std::string missing() const = 0;
+  virtual int devices() const = 0;
+  virtual const Caps& caps(int device) const = 0;
+
+  // Memory, disk, packs, or else compiled now. Throws Error(unsupported) with the compiler's log, or naming every place
+  // where a compiler was looked for.
+  virtual const Kernel& kernel(int device, const KernelText& text) const = 0;
+  virtual Found where(int device, const KernelText& text) const = 0;  // compiles and loads nothing
+
+  // One-dimensional grid; the parameters are one struct by value. Asynchronous in `stream`; throws Error(internal) with
+  // the driver's word when the launch is refused. For up to 2^31 - 1 blocks.
+  virtual void launch(int device, Stream stream, const Kernel& kernel, std::int64_t blocks, const void* params,
+                      std::size_t params_bytes) const = 0;
+  // Copies from the host in stream order; `from` may be reused when it returns.
+  virtual void upload(int device, Stream stream, void* to, const void* from, std::size_t bytes) const = 0;
+  // Memory of the device that belongs to this stream until asked for again: at least `bytes`, 256-byte aligned, never
+  // shared between streams; grows, so that a repeated call allocates nothing.
+  virtual void* workspace(int device, Stream stream, std::size_t bytes) const = 0;
+  // Memory that a plan keeps (what does not change between its runs). Freed with the last owner.
+  virtual std::shared_ptr<void> allocate(int device, std::size_t bytes) const = 0;
+
+  // Where memory is: the number of the device that can use it, or -1 and a few words what it is ("host memory").
+  struct Place {
+    int device = -1;
+    const char* what = "";
+  };
+  virtual Place place(const void* pointer) const = 0;
+};
+
+}  // namespace tessera::gpu
