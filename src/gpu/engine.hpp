@@ -73,6 +73,12 @@ class Engine {
                       std::size_t params_bytes) const = 0;
   // Copies from the host in stream order; `from` may be reused when it returns.
   virtual void upload(int device, Stream stream, void* to, const void* from, std::size_t bytes) const = 0;
+  // Copies to the host and waits until it is there, and with it all that was asked of `stream` before. Never part of a
+  // call of attention(): for tests, and for whoever wants to read the error word.
+  virtual void download(int device, Stream stream, void* to, const void* from, std::size_t bytes) const = 0;
+  // Waits until all that was asked of `stream` is done. For what a plan keeps: it is uploaded once and then read by
+  // calls on any stream.
+  virtual void synchronise(int device, Stream stream) const = 0;
   // Memory of the device that belongs to this stream until asked for again: at least `bytes`, 256-byte aligned, never
   // shared between streams; grows, so that a repeated call allocates nothing.
   virtual void* workspace(int device, Stream stream, std::size_t bytes) const = 0;
