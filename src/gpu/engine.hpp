@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tessera/plan.hpp"
 
@@ -13,33 +14,33 @@ namespace tessera::gpu {
 
 // What a device can do: all that plans and kernel texts may depend on.
 struct Caps {
-  std::string name;               // "NVIDIA H200"
-  int arch = 0;                   // 80, 86, 89, 90, 100, 120: compute capability, major * 10 + minor
-  int sms = 0;                    // multiprocessors
-  int smem_block_bytes = 0;       // most shared memory of one block, opted in
-  int smem_sm_bytes = 0;          // of one multiprocessor
-  int smem_reserved_bytes = 0;    // taken from it by each resident block
-  int threads_sm = 0;             // most resident threads of one multiprocessor
-  int registers_sm = 0;           // 32-bit registers of one multiprocessor
+  std::string name;             // "NVIDIA H200"
+  int arch = 0;                 // 80, 86, 89, 90, 100, 120: compute capability, major * 10 + minor
+  int sms = 0;                  // multiprocessors
+  int smem_block_bytes = 0;     // most shared memory of one block, opted in
+  int smem_sm_bytes = 0;        // of one multiprocessor
+  int smem_reserved_bytes = 0;  // taken from it by each resident block
+  int threads_sm = 0;           // most resident threads of one multiprocessor
+  int registers_sm = 0;         // 32-bit registers of one multiprocessor
   std::int64_t l2_bytes = 0;
-  double dram_bytes_s = 0;        // datasheet or derived from clock and bus width; 0: not known
-  double tensor_flops = 0;        // dense 16-bit tensor-core rate, datasheet by arch and clock; 0: not known
+  double dram_bytes_s = 0;  // datasheet or derived from clock and bus width; 0: not known
+  double tensor_flops = 0;  // dense 16-bit tensor-core rate, datasheet by arch and clock; 0: not known
   bool operator==(const Caps&) const = default;
 };
 
 // One kernel as text, complete: compiled as it stands, without any header. emit/kernel_text.hpp makes them.
 struct KernelText {
-  std::string name;    // of the one extern "C" __global__ function
-  std::string spec;    // the printed KernelSpec: a line for people, and part of the key of the cache
+  std::string name;  // of the one extern "C" __global__ function
+  std::string spec;  // the printed KernelSpec: a line for people, and part of the key of the cache
   std::string source;
   int threads = 0;             // of a block
   std::size_t smem_bytes = 0;  // dynamic shared memory of a block
 };
 
 struct Resources {
-  int registers = 0;     // of a thread
-  int local_bytes = 0;   // spills and stack of a thread
-  int smem_bytes = 0;    // static and dynamic, of a block
+  int registers = 0;      // of a thread
+  int local_bytes = 0;    // spills and stack of a thread
+  int smem_bytes = 0;     // static and dynamic, of a block
   int blocks_per_sm = 0;  // occupancy
 };
 
@@ -76,14 +77,27 @@ class Engine {
   // Copies to the host and waits until it is there, and with it all that was asked of `stream` before. Never part of a
   // call of attention(): for tests, and for whoever wants to read the error word.
   virtual void download(int device, Stream stream, void* to, const void* from, std::size_t bytes) const = 0;
-  // Waits until all that was asked of `stream` is done. For what a plan keeps: it is uploaded once and then read by
-  // calls on any stream.
+  // Waits until all that was asked of `stream` is done. For tests and benchmarks.
   virtual void synchronise(int device, Stream stream) const = 0;
-  // Memory of the device that belongs to this stream until asked for again: at least `bytes`, 256-byte aligned, never
-  // shared between streams; grows, so that a repeated call allocates nothing.
+  // Memory of the device that belongs to this stream and the calling thread until asked for again: at least `bytes`,
+  // 256-byte aligned, never shared between streams; grows, so that a repeated call allocates nothing. Under capture it
+  // belongs to the graph instead, so that a replay meets no call beside it.
   virtual void* workspace(int device, Stream stream, std::size_t bytes) const = 0;
   // Memory that a plan keeps (what does not change between its runs). Freed with the last owner.
   virtual std::shared_ptr<void> allocate(int device, std::size_t bytes) const = 0;
+  // The same, filled with a copy of `bytes` from the host before it returns, outside of any stream: what a plan keeps
+  // may be made in a call that is being captured, and must be there for the next one, which may not be.
+  virtual std::shared_ptr<void> constant(int device, const void* from, std::size_t bytes) const {
+    std::shared_ptr<void> memory = allocate(device, bytes);
+    upload(device, Stream{}, memory.get(), from, bytes);
+    return memory;
+  }
+  // Where `stream` is being captured into a graph: `owner` lives as long as the graph can be replayed. Else nothing.
+  // What a launch reads and a plan owns is handed in here, with every run.
+  virtual void keep(int /*device*/, Stream, const std::shared_ptr<const void>& /*owner*/) const {}
+
+  // What went wrong and was worked around (a cache that cannot be written, a damaged file ...), for explain and info.
+  virtual std::vector<std::string> notes() const { return {}; }
 
   // Where memory is: the number of the device that can use it, or -1 and a few words what it is ("host memory").
   struct Place {
