@@ -91,6 +91,7 @@ struct Problem {
   float scale = 0;
   Mask mask{};
   ScoreMod score{};
+  detail::Frozen<DType, 8> mask_tables{}, score_tables{};  // types of the tensors that they read, in the graphs' order
   detail::Frozen<char, 32> backend{};  // the pinned backend, empty for the best that can
 
   std::int64_t group() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }  // query heads per key head

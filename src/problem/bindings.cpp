@@ -112,5 +112,12 @@ void bind_tables(const Graph& graph, const Bindings& bind, mods::Table* tables) 
   }
 }
 
+detail::Frozen<DType, 8> table_dtypes(const Graph& graph, const Bindings& bind) {
+  std::array<DType, Bindings::most> dtypes{};
+  for (std::size_t i = 0; i < graph.captures.size(); ++i)
+    dtypes[i] = find_binding(bind, graph.captures[i])->tensor.dtype;
+  return detail::Frozen<DType, 8>(std::span<const DType>(dtypes.data(), graph.captures.size()));
+}
+
 }  // namespace problem
 }  // namespace tessera

@@ -16,4 +16,7 @@ const Binding* find_binding(const Bindings& bind, const Capture& capture);
 // The tables of the graph's captures, in their order. tables: room for Bindings::most.
 void bind_tables(const Graph& graph, const Bindings& bind, mods::Table* tables);
 
+// Their types, in the same order.
+detail::Frozen<DType, 8> table_dtypes(const Graph& graph, const Bindings& bind);
+
 }  // namespace tessera::problem

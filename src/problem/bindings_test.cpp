@@ -176,5 +176,26 @@ TEST(Bindings, AKnownCallWithCapturedTensorsAllocatesNothing) {
   }
 }
 
+// Kernels are made for the types of the tensors that they read: a problem knows them, a plan holds them to it.
+TEST(Bindings, TheirTypesArePartOfTheProblem) {
+  const std::int64_t heads = 4, dim = 16;
+  std::vector<float> x(static_cast<std::size_t>(8 * heads * dim), 0.25f), o(x.size());
+  const Tensor t = tensor(x.data(), {1, 8, heads, dim});
+  const Inputs f32_slopes{.q = t, .k = t, .v = t, .bind = {{"slope", tensor(reals, {heads})}}};
+  Inputs bf16_slopes = f32_slopes;
+  bf16_slopes.bind = {{"slope", tensor(static_cast<const void*>(reals), bf16, {heads})}};
+  const Outputs out{.o = tensor(o.data(), {1, 8, heads, dim})};
+  const Options options{.score = alibi("slope")};
+  const Problem a = describe(f32_slopes, out, options), b = describe(bf16_slopes, out, options);
+  EXPECT_FALSE(a == b);
+  EXPECT_NE(hash(a), hash(b));
+  ASSERT_EQ(a.score_tables.size(), 1u);
+  EXPECT_EQ(a.score_tables[0], f32);
+  EXPECT_EQ(a.mask_tables.size(), 0u);
+  plan(a).run(f32_slopes, out);
+  expect(failure_of([&] { plan(a).run(bf16_slopes, out); }), Code::plan_mismatch,
+         {"tensors of the score change of type f32, that of the call is bf16"});
+}
+
 }  // namespace
 }  // namespace tessera::problem

@@ -34,6 +34,8 @@ Problem make(const Inputs& inputs, const Outputs* outputs, const Options& option
   problem::check_indices("mask", options.mask.graph(), inputs.bind, p);
   problem::check_indices("score", options.score.graph(), inputs.bind, p);
   p.mask = options.mask, p.score = options.score;
+  p.mask_tables = problem::table_dtypes(p.mask.graph(), inputs.bind);
+  p.score_tables = problem::table_dtypes(p.score.graph(), inputs.bind);
   if (!options.backend.empty()) p.backend = detail::Frozen<char, 32>(std::span(options.backend));
   return p;
 }
@@ -75,6 +77,8 @@ std::uint64_t hash(const Problem& p) {
     hash_of.add(static_cast<std::uint64_t>(field));
   hash_of.add(hash(p.mask.graph()));
   if (!p.score.is_identity()) hash_of.add(hash(p.score.graph()));
+  for (const auto* tables : {&p.mask_tables, &p.score_tables})
+    for (const DType dtype : *tables) hash_of.add(static_cast<std::uint64_t>(dtype));
   for (const char c : p.pinned()) hash_of.add(static_cast<unsigned char>(c));
   return hash_of.value();
 }

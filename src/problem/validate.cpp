@@ -293,6 +293,13 @@ void check_same(const char* what, const Value& planned, const Value& given) {
          ": describe and plan them anew");
 }
 
+void check_same(const char* what, const detail::Frozen<DType, 8>& planned, const detail::Frozen<DType, 8>& given) {
+  for (std::size_t i = 0; i < planned.size(); ++i)
+    if (planned[i] != given[i])
+      fail(Code::plan_mismatch, "the plan was made for ", what, " of type ", planned[i], ", that of the call is ",
+           given[i], ": describe and plan it anew");
+}
+
 void check_same(const char* what, bool planned, bool given) {
   if (planned != given)
     fail(Code::plan_mismatch, "the plan was made ", planned ? "with " : "without ", what, ", the call is ",
@@ -322,6 +329,8 @@ void check_tensors(const Problem& problem, const Inputs& inputs, const Outputs& 
          " bytes, those of the tensors are multiples of ", facts.align_bytes, " only: describe and plan them anew");
   check_bindings("mask", problem.mask.graph(), inputs.bind, facts.device);
   check_bindings("score", problem.score.graph(), inputs.bind, facts.device);
+  check_same("tensors of the mask", problem.mask_tables, table_dtypes(problem.mask.graph(), inputs.bind));
+  check_same("tensors of the score change", problem.score_tables, table_dtypes(problem.score.graph(), inputs.bind));
   check_indices("mask", problem.mask.graph(), inputs.bind, problem);
   check_indices("score", problem.score.graph(), inputs.bind, problem);
 }
