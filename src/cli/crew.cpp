@@ -1,12 +1,11 @@
 #include "cli/crew.hpp"
 
 #include <algorithm>
-#include <chrono>
+
+#include "cli/interleave.hpp"
 
 namespace tessera::cli {
 namespace {
-
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Waits until `counter` reaches `count`: the others are about to, unless there are more threads than cores.
 void meet(const std::atomic<int>& counter, int count) {

@@ -27,8 +27,6 @@ struct Grid {
   }
 };
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
-
 }  // namespace
 
 TileCount count_tiles(const TileMap& map, std::int64_t q_begin, std::int64_t q_end, std::int64_t q_tile,

@@ -10,6 +10,7 @@ struct TileCount {
   double all() const { return full + partial + empty; }
 };
 
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 // For logical queries [q_begin, q_end) cut every q_tile from q_begin, and keys [0, keys) cut every k_tile from 0.
 TileCount count_tiles(const TileMap& map, std::int64_t q_begin, std::int64_t q_end, std::int64_t q_tile,
                       std::int64_t keys, std::int64_t k_tile);

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "cli/interleave.hpp"
+#include "cli/tile_count.hpp"
 #include "mods/bounds.hpp"
 
 namespace tessera::cli {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
 char drawn(double full, double partial, double all) { return full == all ? '#' : full + partial == 0 ? '.' : '+'; }
 

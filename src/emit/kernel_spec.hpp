@@ -26,17 +26,18 @@ struct ForwardSpec {
   int q_tile = 128, k_tile = 64;                       // rows (query, head) and keys of a tile
   int warps = 4, stages = 2;
   int q_copy = 16, k_copy = 16, v_copy = 16, o_copy = 16;  // bytes that pointers and strides allow at a time: 16, 4, 2
-  int heads = 1;        // query heads of a group that share a tile; row = query * heads + head
-  bool packed = false;  // sequences by prefix sums
-  bool paged = false;   // keys and values through a block table
-  bool lengths = false; // keys in use given for each sequence
+  int heads = 1;         // query heads of a group that share a tile; row = query * heads + head
+  bool packed = false;   // sequences by prefix sums
+  bool paged = false;    // keys and values through a block table
+  bool lengths = false;  // keys in use given for each sequence
   Keys keys = Keys::all;
   int bands = 0;
   bool split = false;  // partial results, for combine
   bool lse = false, sinks = false;
-  Graph score{}, mask{};                          // empty: none; the mask only where bands do not describe it
+  Graph score{}, mask{};                             // empty: none; the mask only where bands do not describe it
   std::vector<DType> score_dtypes{}, mask_dtypes{};  // of the captured tensors, in order
-  bool narrow = false;  // every position of a query or key lies within 2^30 of 0: mods may calculate in 32 bits where proved safe
+  bool narrow =
+      false;  // every position of a query or key lies within 2^30 of 0: mods may calculate in 32 bits where proved safe
   bool operator==(const ForwardSpec&) const = default;
 };
 std::ostream& operator<<(std::ostream& out, const ForwardSpec& spec);  // one line, all that the text depends on

@@ -7,8 +7,8 @@ namespace tessera_kernels {
 
 using i64 = long long;
 
-// A [batch, tokens, heads, dim] tensor whose last stride is 1; packed: [total, heads, dim], batch stride 0; paged (k and
-// v): [pages, page_size, heads, dim], `batch` is the stride of a page. Strides in elements.
+// A [batch, tokens, heads, dim] tensor whose last stride is 1; packed: [total, heads, dim], batch stride 0; paged (k
+// and v): [pages, page_size, heads, dim], `batch` is the stride of a page. Strides in elements.
 struct Rows {
   void* data;
   i64 batch, token, head;
@@ -62,9 +62,9 @@ struct ForwardParams {
   i64 tiles;                              // query tiles of one unit of heads, over all sequences; packed: at most
   i64 kv_split;                           // keys of a split, a multiple of the key tile; splits > 1
   int splits;
-  float* partial_o;   // [items, rows, dim_v], item = (tile * units + unit) * splits + split; normalised by their own sum
-  float* partial_lse;  // [items, rows], base 2 or e as combine.cuh says; -inf: nothing there
-  const void* sinks;   // [heads_q], or null
+  float* partial_o;  // [items, rows, dim_v], item = (tile * units + unit) * splits + split; normalised by their own sum
+  float* partial_lse;             // [items, rows], base 2 or e as combine.cuh says; -inf: nothing there
+  const void* sinks;              // [heads_q], or null
   int sinks_dtype, sinks_stride;  // 0 f32, 1 bf16, 2 f16
 };
 
