@@ -267,7 +267,7 @@ std::string capture_text(const std::string& name, std::size_t slot, const Captur
 std::string bounds_text(std::string_view given, const Graph& mask, std::span<const DType> dtypes) {
   const std::string name(given), arguments = name + "_cell_arguments";
   std::string text = "namespace bounds_math {\n";
-  text += mod_function(name + "_cell", mask, Type::boolean, dtypes, Reals::f64);
+  text += mod_function(name + "_cell", mask, Type::boolean, dtypes, {.reals = Reals::f64});
   for (std::size_t i = 0; i < mask.captures.size(); ++i) text += capture_text(name, i, mask.captures[i], dtypes[i]);
   const Writer sums(mask, name, dtypes, true);
   text += "struct " + name + " {\n  const " + arguments + "& args;\n  const SummaryView* tables;\n  int64 b, h;\n";

@@ -16,9 +16,9 @@ namespace tessera::emit {
 std::string bounds_prelude();
 
 // Text, in namespace bounds_math, of
-//   struct NAME_cell_arguments                  of NAME_cell: as pack_arguments(..., Reals::f64) packs them
-//   bool NAME_cell(float, b, h, q, k, args)     the mask itself, with reals of 64 bits: mod_function(Reals::f64)
-//   SummaryLayout NAME_layout_I(args)           for each captured tensor: the layout of its summary
+//   struct NAME_cell_arguments                  of NAME_cell: as pack_arguments(..., {.reals = Reals::f64}) packs them
+//   bool NAME_cell(float, b, h, q, k, args)     the mask itself, with reals of 64 bits: mod_function({.reals =
+//   Reals::f64}) SummaryLayout NAME_layout_I(args)           for each captured tensor: the layout of its summary
 //   Elements<...> NAME_elements_I(args, names)  and what made_entry() calls to read it
 //   struct NAME { NAME(b, h, args, tables); Truth decide(const Box& box) const; bool cell(q, k) const; }
 //   TileRuns NAME_runs(const Grid& grid, query_tile, b, h, args, tables, effort, Run* out, limit)

@@ -119,7 +119,7 @@ struct Bindings {
   explicit Bindings(const Trial& trial)
       : summaries(mods::summarise(trial.graph, trial.tables)), words(emit::argument_words(trial.graph)) {
     for (const mods::Summary& summary : summaries) views.push_back(summary.view());
-    emit::pack_arguments(trial.graph, trial.tables, words.data(), emit::Reals::f64);
+    emit::pack_arguments(trial.graph, trial.tables, words.data(), {.reals = emit::Reals::f64});
   }
 };
 

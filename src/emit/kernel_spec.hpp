@@ -36,8 +36,8 @@ struct ForwardSpec {
   bool lse = false, sinks = false;
   Graph score{}, mask{};                             // empty: none; the mask only where bands do not describe it
   std::vector<DType> score_dtypes{}, mask_dtypes{};  // of the captured tensors, in order
-  bool narrow =
-      false;  // every position of a query or key lies within 2^30 of 0: mods may calculate in 32 bits where proved safe
+  // Positions lie within emit::nearby (mod_text.hpp) and both mods fits_narrow(): coordinates have 32 bits.
+  bool narrow = false;
   bool operator==(const ForwardSpec&) const = default;
 };
 std::ostream& operator<<(std::ostream& out, const ForwardSpec& spec);  // one line, all that the text depends on

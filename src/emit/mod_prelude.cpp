@@ -4,7 +4,7 @@
 namespace tessera::emit {
 
 std::string_view mod_prelude() {
-  static constexpr std::string_view text = R"(#ifndef __CUDACC__
+  static constexpr std::string_view text = R"(#if !defined(__CUDACC__) && !defined(TESSERA_SIM_DEVICE)
 #include <math.h>
 #endif
 namespace mod_math {
@@ -50,8 +50,48 @@ static __device__ inline long long min(long long a, long long b) { return a < b 
 static __device__ inline long long max(long long a, long long b) { return a > b ? a : b; }
 static __device__ inline long long abs(long long a) { return a < 0 ? sub(0, a) : a; }
 static __device__ inline long long sign(long long a) { return (a > 0) - (a < 0); }
+// The same in 32 bits, of integers that are known to be small enough; a divisor of -1 is not.
+static __device__ inline int floor_div(int a, int b) {
+  if (b == 0) return 0;
+  const int r = a / b, rest = a - r * b;
+  return rest != 0 && (rest < 0) != (b < 0) ? r - 1 : r;
+}
+static __device__ inline int floor_mod(int a, int b) {
+  if (b == 0 || b == -1) return 0;
+  const int rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+static __device__ inline int min(int a, int b) { return a < b ? a : b; }
+static __device__ inline int max(int a, int b) { return a > b ? a : b; }
+static __device__ inline int abs(int a) { return a < 0 ? -a : a; }
+static __device__ inline int sign(int a) { return (a > 0) - (a < 0); }
+
+// Tables: an index in [0, last]; where an element lies whose steps along an axis are so many elements, or bytes.
 static __device__ inline long long clamp(long long index, long long last) {
   return index < 0 ? 0 : index > last ? last : index;
+}
+static __device__ inline int clamp(int index, int last) { return index < 0 ? 0 : index > last ? last : index; }
+static __device__ inline int at_most(int index, int last) { return index > last ? last : index; }
+template <class T>
+static __device__ inline const T* on(const T* at, long long index, long long stride) {
+  return at + index * stride;
+}
+template <class T>
+static __device__ inline const T* bytes_on(const T* at, long long index, long long stride) {
+  return (const T*)((const char*)at + index * stride);
+}
+template <class T>
+static __device__ inline const T* bytes_on(const T* at, int index, long long stride) {  // an index is not negative
+  return (const T*)((const char*)at + (long long)(unsigned)index * stride);
+}
+// Nothing writes to a captured tensor while a kernel runs.
+template <class T>
+static __device__ inline T element(const T* at) {
+#ifdef __CUDA_ARCH__
+  return __ldg(at);
+#else
+  return *at;
+#endif
 }
 // Binary search, by the very steps of the host, so that numbers that do not ascend give the same answer.
 template <class T>
@@ -93,6 +133,42 @@ static __device__ inline float from_f16(unsigned short half) {
   return from_bits(sign | (rest >= 0x7c00u ? 0x7f800000u | rest << 13 : (rest << 13) + (112u << 23)));
 }
 }  // namespace mod_math
+)";
+  return text;
+}
+
+std::string_view mod_device_prelude() {
+  static constexpr std::string_view text = R"(namespace mod_device {
+// Relative error 2^-21 + |x| 2^-23; what is below 2^-126 is 0.
+static __device__ inline float exp(float x) { return ptx::exp2(x * 0x1.715476p+0f); }
+// Relative error 2^-22.
+static __device__ inline float exp2(float x) { return ptx::exp2(x); }
+// Relative error 2^-21, absolute error 2^-22 between 1/2 and 2; of denormals -inf.
+static __device__ inline float log(float x) { return ptx::log2(x) * 0x1.62e43p-1f; }
+// Relative error 2^-20 + |x| 2^-23; what is below 2^-126 is 0.
+static __device__ inline float sigmoid(float x) { return ptx::rcp(1.0f + ptx::exp2(x * -0x1.715476p+0f)); }
+// Relative error 2^-22; denormals are 0.
+static __device__ inline float rsqrt(float x) { return ptx::rsqrt(x); }
+static __device__ inline float sqrt(float x) {
+  const float root = x * ptx::rsqrt(x);
+  return x > 0 && x < 0x1p-126f ? 0 : x == 0 || x > 0x1.fffffep+127f ? x : root;
+}
+// Relative error 2^-22 for divisors from 2^-126 to 2^126 in size; beyond, as if they were 0 or infinite.
+static __device__ inline float ratio(float a, float b) { return a * ptx::rcp(b); }
+// Absolute error 2^-21, relative error 2^-19 down to the smallest arguments: 1 - 2 / (e^2x + 1) cancels near 0, where
+// two terms of the series, fitted up to 3/16, are exact to 2^-23. (tanh.approx is one instruction and has a relative
+// error of 2^-11, as large as what 16-bit inputs lose.)
+static __device__ inline float tanh(float x) {
+  const float large = 1.0f - 2.0f * ptx::rcp(1.0f + ptx::exp2(x * 0x1.715476p+1f)), y = x * x;
+  const float small = x + x * (y * (-0x1.554dcep-2f + y * 0x1.0ba814p-3f));
+  return fabsf(x) < 0.1875f ? small : large;
+}
+static __device__ inline float from_f16(unsigned short half) {
+  ptx::f16 x;
+  x.bits = half;
+  return ptx::to_float(x);
+}
+}  // namespace mod_device
 )";
   return text;
 }

@@ -3,98 +3,23 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
-#include <limits>
+#include <utility>
 #include <vector>
 
+#include "emit/mod_ranges.hpp"
+#include "emit/mod_words.hpp"
 #include "problem/fail.hpp"
 
 namespace tessera::emit {
 namespace {
 
-// Largest absolute value that an integer may have: 2^63 is anything.
-constexpr std::uint64_t anything = std::uint64_t{1} << 63;
-
-bool is_identifier(std::string_view name) {
-  const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  return !name.empty() && (name[0] < '0' || name[0] > '9') && std::all_of(name.begin(), name.end(), fits);
-}
-
-std::string type_name(Type type, Reals reals) {
-  return type == Type::boolean   ? "bool"
-         : type == Type::integer ? "long long"
-         : reals == Reals::f32   ? "float"
-                                 : "double";
-}
-
-// How an element of a table is stored, and how it is read from `place`.
-struct Element {
-  DType dtype;
-  Type type;
-  std::string_view stored, before, after;
-  std::uint64_t reach;  // largest absolute value of an integer
-};
-constexpr Element elements[] = {
-    {f32, Type::real, "float", "", "", 0},
-    {bf16, Type::real, "unsigned short", "mod_math::from_bf16(", ")", 0},
-    {f16, Type::real, "unsigned short", "mod_math::from_f16(", ")", 0},
-    {i32, Type::integer, "int", "", "", std::uint64_t{1} << 31},
-    {i64, Type::integer, "long long", "", "", anything},
-    {u8, Type::integer, "unsigned char", "", "", 255},
-    {b8, Type::boolean, "unsigned char", "", " != 0", 0},
-};
-
-const Element& element_of(const Capture& capture, DType dtype) {
-  const Element* found = std::find_if(std::begin(elements), std::end(elements),
-                                      [&](const Element& e) { return e.dtype == dtype && e.type == capture.type; });
-  if (found != std::end(elements)) return *found;
-  std::string fitting;
-  for (const Element& e : elements)
-    if (e.type == capture.type) fitting += (fitting.empty() ? "" : ", ") + std::string(name(e.dtype));
-  problem::fail(Code::invalid_dtype, "the captured tensor '", mods::name(capture), "' holds ", mods::name(capture.type),
-                " an element and is bound to ", dtype, ": it can be ", fitting);
-}
-
-std::string integer_literal(std::int64_t value) {
-  if (value == std::numeric_limits<std::int64_t>::min()) return "mod_math::least";
-  const std::string digits = std::to_string(value) + "LL";
-  return value < 0 ? "(" + digits + ")" : digits;
-}
-
-// The value, exactly: in hexadecimal, or as bits where C++ has no literal.
-std::string double_literal(double value) {
-  char digits[32];
-  if (!std::isfinite(value)) {
-    const std::uint64_t bits = std::isnan(value) ? 0x7ff8000000000000u : std::bit_cast<std::uint64_t>(value);
-    const auto end = std::to_chars(digits, std::end(digits), bits, 16).ptr;
-    return "real_of_bits(0x" + std::string(digits, end) + "LL)";
-  }
-  const auto end = std::to_chars(digits, std::end(digits), std::fabs(value), std::chars_format::hex).ptr;
-  return (std::signbit(value) ? "(-0x" : "(0x") + std::string(digits, end) + ")";
-}
-
-// The nearest float.
-std::string real_literal(double value, Reals reals) {
-  if (reals == Reals::f64) return double_literal(value);
-  const float real = static_cast<float>(value);
-  char digits[32];
-  if (!std::isfinite(real)) {
-    const std::uint32_t bits = std::isnan(real) ? 0x7fc00000u : std::bit_cast<std::uint32_t>(real);
-    const auto end = std::to_chars(digits, std::end(digits), bits, 16).ptr;
-    return "mod_math::from_bits(0x" + std::string(digits, end) + "u)";
-  }
-  const auto end = std::to_chars(digits, std::end(digits), std::fabs(real), std::chars_format::hex).ptr;
-  const std::string magnitude = "0x" + std::string(digits, end) + "f";
-  return std::signbit(real) ? "(-" + magnitude + ")" : magnitude;
-}
-
 class Writer {
  public:
-  Writer(const Graph& graph, std::span<const DType> dtypes, Reals reals)
-      : graph_(graph), dtypes_(dtypes), reals_(reals) {}
+  Writer(const Graph& graph, std::span<const DType> dtypes, const ModOptions& options)
+      : graph_(graph), dtypes_(dtypes), options_(options) {
+    if (options.narrow) parameters_ = narrow_parameters(graph);
+  }
 
   // The statements; the result is then result().
   std::string statements() {
@@ -107,8 +32,11 @@ class Writer {
       }
       Value value = mods::reads_capture(node.op) ? read(node) : operation(node);
       const std::string variable = "n" + std::to_string(i);
-      text += "  const " + type_name(node.type, reals_) + " " + variable + " = " + value.text + ";\n";
-      values_.push_back({variable, value.reach});
+      const bool narrow = node.type == Type::integer && is_narrow(value);
+      if (narrow && value.wide) value.text = "(int)(" + value.text + ")";
+      text += "  const " + (narrow ? "int" : type_name(node.type, options_.reals)) + " " + variable + " = ";
+      text += value.text + ";\n";
+      values_.push_back({variable, value.range, !narrow});
     }
     return text;
   }
@@ -116,12 +44,17 @@ class Writer {
 
  private:
   struct Value {
-    std::string text;         // an expression that needs no parentheses
-    std::uint64_t reach = 0;  // largest absolute value of an integer
+    std::string text{};  // an expression that needs no parentheses
+    Interval range{};    // of an integer
+    bool wide = true;    // of an integer: the expression is a long long, else an int
   };
+  bool is_narrow(const Value& value) const { return options_.narrow && contains(every_i32, value.range); }
+  bool is_device() const { return options_.functions == Functions::device && options_.reals == Reals::f32; }
 
   Value leaf(const Node& node) const {
-    const auto position = [](std::string text) { return Value{std::move(text), std::uint64_t{mods::farthest}}; };
+    const auto position = [&](const char* text) {
+      return Value{text, of_coordinate(node.op, options_.narrow), !options_.narrow};
+    };
     switch (node.op) {
       case Op::batch:
         return position("b");
@@ -133,38 +66,55 @@ class Writer {
         return position("k");
       case Op::score:
         return {"s"};
-      case Op::param:
-        return {"args.p" + std::to_string(node.slot), anything};
+      case Op::param: {
+        const std::string text = "args.p" + std::to_string(node.slot);
+        if (node.type != Type::integer) return {text};
+        if (!options_.narrow) return {text, every_i64};
+        return {"(int)" + text, parameters_[node.slot], false};
+      }
       default:
         break;
     }
     if (node.type == Type::boolean) return {node.value != 0 ? "true" : "false"};
-    if (node.type == Type::real) return {real_literal(std::bit_cast<double>(node.value), reals_)};
-    const auto bits = static_cast<std::uint64_t>(node.value);
-    return {integer_literal(node.value), node.value < 0 ? 0 - bits : bits};
+    if (node.type == Type::real) return {real_literal(std::bit_cast<double>(node.value), options_.reals)};
+    Value value{{}, {node.value, node.value}};
+    value.wide = !is_narrow(value), value.text = integer_literal(node.value, !value.wide);
+    return value;
   }
 
+  // An index, clamped to [0, last].
+  std::string clamped(const Value& index, const std::string& last) const {
+    if (index.wide) return "mod_math::clamp(" + index.text + ", " + last + ")";
+    return (index.range.lo >= 0 ? "mod_math::at_most(" : "mod_math::clamp(") + index.text + ", (int)" + last + ")";
+  }
   Value read(const Node& node) const {
     const Element& element = element_of(graph_.captures[node.slot], dtypes_[node.slot]);
     const std::string table = "args.t" + std::to_string(node.slot);
     const bool searches = node.op == Op::upper_bound;
-    const std::size_t last = node.arg_count - std::size_t{1};
-    std::string place;
-    for (std::size_t i = 0; i < node.arg_count - (searches ? std::size_t{1} : 0); ++i) {
+    const std::size_t last = node.arg_count - std::size_t{1}, indices = searches ? last : node.arg_count;
+    // One axis after the other, so that what does not change in a loop is added before it.
+    std::string place = table;
+    for (std::size_t i = 0; i < indices; ++i) {
       const std::string axis = "[" + std::to_string(i) + "]";
-      place += (i ? " + " : "") + ("mod_math::clamp(" + values_[node.arg[i]].text + ", ") + table + "_last" + axis +
-               ") * " + table + "_stride" + axis;
+      Value index = values_[node.arg[i]];
+      if (!index.wide && is_searched(graph_, node.slot)) index = {"(long long)" + index.text, index.range};
+      place = std::string("mod_math::") + (options_.narrow ? "bytes_on(" : "on(") + place + ", " +
+              clamped(index, table + "_last" + axis) + ", " + table + "_stride" + axis + ")";
     }
     if (searches) {
       const std::string axis = "[" + std::to_string(last) + "]";
-      return {table + " ? mod_math::upper_bound(" + table + (place.empty() ? "" : " + (" + place + ")") + ", " + table +
-                  "_last" + axis + " + 1, " + table + "_stride" + axis + ", " + values_[node.arg[last]].text + ") : 0",
-              anything};
+      std::string step = table + "_stride" + axis;
+      if (options_.narrow) step += " / (long long)sizeof(" + std::string(element.stored) + ")";
+      return {table + " ? mod_math::upper_bound(" + place + ", " + table + "_last" + axis + " + 1, " + step + ", " +
+                  values_[node.arg[last]].text + ") : 0",
+              {0, every_i64.hi}};
     }
     // Without elements: all zeros.
-    std::string text = table + " ? " + std::string(element.before) + table + "[" + place + "]";
-    text += std::string(element.after) + " : " + (element.type == Type::boolean ? "false" : "0");
-    return {text, element.reach};
+    std::string before(element.before);
+    if (is_device() && element.dtype == f16) before = "mod_device::from_f16(";
+    std::string text = table + " ? " + before + "mod_math::element(" + place + ")" + std::string(element.after);
+    text += std::string(" : ") + (element.type == Type::boolean ? "false" : "0");
+    return {text, element.type == Type::integer ? of_elements(element.dtype) : Interval{}, element.dtype == i64};
   }
 
   // Of doubles: one rounding each, and the names that the mathematical library has for them.
@@ -210,122 +160,177 @@ class Writer {
     }
   }
 
-  Value operation(const Node& node) const {
-    if (node.type == Type::real && reals_ == Reals::f64 && node.op != Op::neg && node.op != Op::select)
-      return operation_f64(node);
-    const Value &a = values_[node.arg[0]], &b = values_[node.arg[node.arg_count > 1 ? 1 : 0]],
-                &c = values_[node.arg[node.arg_count > 2 ? 2 : 0]];
-    const bool whole = node.type == Type::integer;
-    const auto infix = [&](const char* symbol) { return a.text + symbol + b.text; };
-    const auto call = [&](std::string_view function) {
-      std::string text = std::string(function) + "(" + a.text;
-      return text + (node.arg_count > 1 ? ", " + b.text + ")" : ")");
+  // Of integers that give one.
+  Value integers(const Node& node) const {
+    Value a = values_[node.arg[0]], b = values_[node.arg[node.arg_count > 1 ? 1 : 0]];
+    const bool alone = node.arg_count == 1;
+    const Computed all = of_integers(node.op, a.range, b.range);
+    Value result{{}, all.range};
+    result.wide = a.wide || b.wide || !is_narrow(result);
+    // Operations of 64 bits widen what has 32.
+    for (Value* x : {&a, &b})
+      if (result.wide && !x->wide) x->text = "(long long)" + x->text;
+    const auto infix = [&](const char* symbol) { result.text = a.text + symbol + b.text; };
+    const auto call = [&](const char* function) {
+      result.text = std::string("mod_math::") + function + "(" + a.text + (alone ? ")" : ", " + b.text + ")");
     };
-    // Whether an integer of at most this absolute value fits, so that nothing saturates.
-    const auto fits = [](std::uint64_t reach) { return reach < anything; };
+    const bool known = b.range.lo == b.range.hi && b.range.lo > 0;  // divided by a literal
+    const auto by = static_cast<std::uint64_t>(b.range.lo);
     switch (node.op) {
       case Op::add:
-      case Op::sub: {
-        const bool is_sum = node.op == Op::add;
-        if (!whole) return {infix(is_sum ? " + " : " - ")};
-        const std::uint64_t reach = fits(a.reach) && fits(b.reach) ? a.reach + b.reach : anything;
-        if (fits(reach)) return {infix(is_sum ? " + " : " - "), reach};
-        return {call(is_sum ? "mod_math::add" : "mod_math::sub"), anything};
-      }
-      case Op::mul: {
-        if (!whole) return {infix(" * ")};
-        if (a.reach == 0 || b.reach < (anything + a.reach - 1) / a.reach) return {infix(" * "), a.reach * b.reach};
-        return {call("mod_math::mul"), anything};
-      }
-      case Op::floor_div:
-        return {call("mod_math::floor_div"), a.reach};
-      case Op::mod:
-        return {call("mod_math::floor_mod"), b.reach};
-      case Op::div:
-        return {infix(" / ")};
-      case Op::min:
-        return {call("mod_math::min"), std::max(a.reach, b.reach)};
-      case Op::max:
-        return {call("mod_math::max"), std::max(a.reach, b.reach)};
+        all.plain ? infix(" + ") : call("add");
+        break;
+      case Op::sub:
+        all.plain ? infix(" - ") : call("sub");
+        break;
+      case Op::mul:
+        all.plain ? infix(" * ") : call("mul");
+        break;
       case Op::neg:
-        if (!whole || fits(a.reach)) return {"-" + a.text, a.reach};
-        return {"mod_math::sub(0, " + a.text + ")", anything};
+        result.text = all.plain ? "-" + a.text : "mod_math::sub(0, " + a.text + ")";
+        break;
+      case Op::floor_div:  // an arithmetic shift rounds down, as does a division of what is not negative
+        if (known && std::has_single_bit(by)) result.text = a.text + " >> " + std::to_string(std::countr_zero(by));
+        else if (known && a.range.lo >= 0 && !result.wide)
+          result.text = "(int)((unsigned)" + a.text + " / (unsigned)" + b.text + ")";
+        else call("floor_div");
+        break;
+      case Op::mod:
+        if (known && std::has_single_bit(by))
+          result.text = a.text + " & " + integer_literal(static_cast<std::int64_t>(by) - 1, !result.wide);
+        else if (known && a.range.lo >= 0 && !result.wide)
+          result.text = "(int)((unsigned)" + a.text + " % (unsigned)" + b.text + ")";
+        else call("floor_mod");
+        break;
+      case Op::min:
+        call("min");
+        break;
+      case Op::max:
+        call("max");
+        break;
       case Op::abs:
-        return {call(whole ? "mod_math::abs" : "fabsf"), a.reach};
+        call("abs");
+        break;
       case Op::sign:
-        return {call("mod_math::sign"), 1};
+        call("sign");
+        break;
+      default:
+        problem::fail(Code::internal, "an operation on integers without a text: ", mods::info(node.op).name);
+    }
+    return result;
+  }
+
+  // Of floats that give one.
+  Value reals(const Node& node) const {
+    const std::string &a = values_[node.arg[0]].text, &b = values_[node.arg[node.arg_count > 1 ? 1 : 0]].text;
+    const auto infix = [&](const char* symbol) { return Value{a + symbol + b}; };
+    const auto call = [&](std::string_view function) {
+      std::string text = std::string(function) + "(" + a;
+      return Value{text + (node.arg_count > 1 ? ", " + b + ")" : ")")};
+    };
+    // By their names in the prelude of the device, or else in the library and the other prelude.
+    const auto function = [&](std::string_view device, std::string_view library) {
+      return is_device() ? call("mod_device::" + std::string(device)) : call(library);
+    };
+    switch (node.op) {
+      case Op::add:
+        return infix(" + ");
+      case Op::sub:
+        return infix(" - ");
+      case Op::mul:
+        return infix(" * ");
+      case Op::div:
+        return is_device() ? quotient(node) : infix(" / ");
+      case Op::min:
+        return is_device() ? call("ptx::min") : call("mod_math::min");
+      case Op::max:
+        return is_device() ? call("ptx::max") : call("mod_math::max");
+      case Op::neg:
+        return {"-" + a};
+      case Op::abs:
+        return call("fabsf");
+      case Op::sign:
+        return call("mod_math::sign");
+      case Op::exp:
+        return function("exp", "expf");
+      case Op::exp2:
+        return function("exp2", "exp2f");
+      case Op::log:
+        return function("log", "logf");
+      case Op::tanh:
+        return function("tanh", "tanhf");
+      case Op::sigmoid:
+        return function("sigmoid", "mod_math::sigmoid");
+      case Op::sqrt:
+        return function("sqrt", "sqrtf");
+      case Op::rsqrt:
+        return function("rsqrt", "mod_math::reciprocal_root");
+      case Op::erf:
+        return call("erff");
+      case Op::pow:
+        return call("powf");
+      case Op::to_real:
+        return {"(float)" + a};
+      default:
+        problem::fail(Code::internal, "an operation on reals without a text: ", mods::info(node.op).name);
+    }
+  }
+  Value quotient(const Node& node) const {
+    const std::string &a = values_[node.arg[0]].text, &b = values_[node.arg[1]].text;
+    const Node& divisor = graph_.nodes[node.arg[1]];
+    if (divisor.op != Op::constant) return {"mod_device::ratio(" + a + ", " + b + ")"};
+    // By a power of two: exact. By another number of a size whose reciprocal has all its bits: one more rounding.
+    const float by = static_cast<float>(std::bit_cast<double>(divisor.value)), size = std::fabs(by);
+    if (!(size >= 0x1p-120f && size <= 0x1p120f)) return {a + " / " + b};
+    return {a + " * " + real_literal(1.0 / static_cast<double>(by), Reals::f32)};
+  }
+
+  Value operation(const Node& node) const {
+    const Value &a = values_[node.arg[0]], &b = values_[node.arg[node.arg_count > 1 ? 1 : 0]],
+                &c = values_[node.arg[node.arg_count > 2 ? 2 : 0]];
+    const auto infix = [&](const char* symbol) { return Value{a.text + symbol + b.text}; };
+    switch (node.op) {
       case Op::lt:
-        return {infix(" < ")};
+        return infix(" < ");
       case Op::le:
-        return {infix(" <= ")};
+        return infix(" <= ");
       case Op::gt:
-        return {infix(" > ")};
+        return infix(" > ");
       case Op::ge:
-        return {infix(" >= ")};
+        return infix(" >= ");
       case Op::eq:
-        return {infix(" == ")};
+        return infix(" == ");
       case Op::ne:
-        return {infix(" != ")};
+        return infix(" != ");
       case Op::logical_and:
-        return {infix(" && ")};
+        return infix(" && ");
       case Op::logical_or:
-        return {infix(" || ")};
+        return infix(" || ");
       case Op::logical_not:
         return {"!" + a.text};
       case Op::select:
-        return {a.text + " ? " + b.text + " : " + c.text, std::max(b.reach, c.reach)};
-      case Op::exp:
-        return {call("expf")};
-      case Op::exp2:
-        return {call("exp2f")};
-      case Op::log:
-        return {call("logf")};
-      case Op::tanh:
-        return {call("tanhf")};
-      case Op::sigmoid:
-        return {call("mod_math::sigmoid")};
-      case Op::sqrt:
-        return {call("sqrtf")};
-      case Op::rsqrt:
-        return {call("mod_math::reciprocal_root")};
-      case Op::erf:
-        return {call("erff")};
-      case Op::pow:
-        return {call("powf")};
-      case Op::to_real:
-        return {"(float)" + a.text};
+        return {a.text + " ? " + b.text + " : " + c.text,
+                {std::min(b.range.lo, c.range.lo), std::max(b.range.hi, c.range.hi)},
+                b.wide || c.wide};
       default:
         break;
     }
-    problem::fail(Code::internal, "an operation without a text: ", mods::info(node.op).name);
+    if (node.type == Type::integer) return integers(node);
+    if (options_.reals == Reals::f32) return reals(node);
+    return node.op == Op::neg ? Value{"-" + a.text} : operation_f64(node);
   }
 
   const Graph& graph_;
   std::span<const DType> dtypes_;
-  Reals reals_;
+  ModOptions options_;
+  std::vector<Interval> parameters_;  // narrow: what they are taken to be
   std::vector<Value> values_;
 };
-
-std::string arguments_text(std::string_view struct_name, const Graph& graph, std::span<const DType> dtypes,
-                           Reals reals) {
-  std::string text = "struct " + std::string(struct_name) + " {\n";
-  for (std::size_t i = 0; i < graph.params.size(); ++i)
-    text += "  alignas(8) " + type_name(graph.params[i].type, reals) + " p" + std::to_string(i) + ";\n";
-  for (std::size_t i = 0; i < graph.captures.size(); ++i) {
-    const Capture& capture = graph.captures[i];
-    const std::string table = "t" + std::to_string(i), axes = "[" + std::to_string(capture.rank) + "]";
-    text += "  const " + std::string(element_of(capture, dtypes[i]).stored) + "* " + table + ";  // ";
-    text += mods::shown(capture) + "\n  long long " + table + "_last" + axes + ", " + table + "_stride" + axes + ";\n";
-  }
-  if (graph.params.empty() && graph.captures.empty()) text += "  long long none;\n";
-  text += "};\nstatic_assert(sizeof(" + std::string(struct_name) + ") == ";
-  return text + std::to_string(8 * argument_words(graph)) + ", \"as the host packs it\");\n";
-}
 
 }  // namespace
 
 std::string mod_function(std::string_view name, const Graph& graph, Type result, std::span<const DType> dtypes,
-                         Reals reals) {
+                         const ModOptions& options) {
   if (!is_identifier(name)) problem::fail(Code::internal, "a function cannot be called '", name, "'");
   if (dtypes.size() != graph.captures.size())
     problem::fail(Code::internal, "the expression reads ", graph.captures.size(), " captured tensors, given are ",
@@ -333,44 +338,15 @@ std::string mod_function(std::string_view name, const Graph& graph, Type result,
   const Type given = graph.nodes.empty() ? result : graph.nodes[graph.nodes.size() - 1].type;
   if (given != result || (graph.nodes.empty() && result == Type::integer))
     problem::fail(Code::internal, "the result of the expression is ", mods::name(given), ", not ", mods::name(result));
-  const std::string struct_name = std::string(name) + "_arguments";
-  std::string text = arguments_text(struct_name, graph, dtypes, reals);
-  text += "static __device__ " + type_name(result, reals) + " " + std::string(name);
-  text += "(float s, long long b, long long h, long long q, long long k, const " + struct_name + "& args) {\n";
-  Writer writer(graph, dtypes, reals);
+  const std::string struct_name = std::string(name) + "_arguments", position(position_type(options.narrow));
+  std::string text = arguments_text(struct_name, graph, dtypes, options.reals);
+  text += "static __device__ inline " + type_name(result, options.reals) + " " + std::string(name) + "(float s";
+  for (const char* coordinate : {" b", " h", " q", " k"}) text += ", " + position + coordinate;
+  text += ", const " + struct_name + "& args) {\n";
+  Writer writer(graph, dtypes, options);
   text += writer.statements() + "  return ";
   text += !graph.nodes.empty() ? writer.result() : result == Type::boolean ? "true" : "s";
   return text + ";\n}\n";
-}
-
-std::string_view stored(DType dtype) {
-  const Element* found =
-      std::find_if(std::begin(elements), std::end(elements), [&](auto& e) { return e.dtype == dtype; });
-  return found == std::end(elements) ? "void" : found->stored;
-}
-
-std::size_t argument_words(const Graph& graph) {
-  std::size_t words = graph.params.size();
-  for (const Capture& capture : graph.captures) words += 1 + 2 * std::size_t{capture.rank};
-  return std::max<std::size_t>(words, 1);
-}
-
-void pack_arguments(const Graph& graph, std::span<const mods::Table> tables, std::uint64_t* words, Reals reals) {
-  *words = 0;
-  for (const Param& param : graph.params) {
-    if (param.type == Type::integer || reals == Reals::f64) *words++ = static_cast<std::uint64_t>(param.value);
-    else *words++ = std::bit_cast<std::uint32_t>(static_cast<float>(std::bit_cast<double>(param.value)));
-  }
-  for (std::size_t i = 0; i < graph.captures.size(); ++i) {
-    const std::size_t rank = graph.captures[i].rank;
-    const mods::Table& table = tables[i];
-    const bool empty = std::any_of(table.extent.begin(), table.extent.begin() + static_cast<std::ptrdiff_t>(rank),
-                                   [](std::int64_t extent) { return extent <= 0; });
-    *words++ = empty ? 0 : reinterpret_cast<std::uintptr_t>(table.data);
-    for (std::size_t axis = 0; axis < rank; ++axis)
-      *words++ = static_cast<std::uint64_t>(std::max<std::int64_t>(table.extent[axis] - 1, 0));
-    for (std::size_t axis = 0; axis < rank; ++axis) *words++ = static_cast<std::uint64_t>(table.stride[axis]);
-  }
 }
 
 }  // namespace tessera::emit
