@@ -28,6 +28,7 @@ enum class Code : int {
   plan_mismatch = 14,        // tensors that are not those the plan was made for
   out_of_memory = 15,
   invalid_device = 16,  // tensors of one call on different devices
+  invalid_pages = 17,   // lengths or block-table entries outside of what there is
   internal = 99,
 };
 

@@ -1,5 +1,6 @@
 // What is asked, validated: shapes, types and options, never data. The first stage of the flow.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -18,6 +19,17 @@ inline namespace TESSERA_API_NAMESPACE {
 // the end are neither read nor written.
 struct Packed {
   Tensor cu_q, cu_k;
+};
+
+// Keys and values in a cache. lengths: int32 or int64 [batch], how many keys each sequence has by now; keys past them
+// are never looked at.
+// With a block table, int32 [batch, width], k is [pages, page size, heads_kv, dim] and v [pages, page size, heads_kv,
+// dim_v]: key n of sequence b lies in page block_table[b][n / page size], at place n % page size. Sequences may share
+// pages. Entries past a sequence's last page are never looked at.
+// Without one, k and v are dense, [batch, tokens, heads_kv, ..], with room for more keys than there are.
+// In a packed call, lengths take the place of cu_k.
+struct PagedKv {
+  Tensor block_table{}, lengths{};
 };
 
 // Tensors for the names that masks and score changes read, at most as many as Bindings::most. They are read where they
@@ -41,9 +53,13 @@ class Bindings {
 };
 
 // What goes in. q [batch, tokens_q, heads_q, dim], k [batch, tokens_kv, heads_kv, dim], v [.., heads_kv, dim_v].
+// Where q is on a CUDA device, so are k, v, sinks and the outputs. Prefix sums, lengths, the block table, q_offset and
+// the tensors in bind may each be there too or on the cpu: numbers on the cpu are checked and, in the order of the
+// stream, brought over; numbers on the device are never copied back, and those out of range are clamped.
 struct Inputs {
   Tensor q, k, v;
   Packed packed{};
+  PagedKv pages{};
   Tensor
       q_offset{};   // int32 or int64 [batch]: logical position of each sequence's first query. Else Options::q_offset.
   Bindings bind{};  // what the names in mask and score stand for
@@ -71,12 +87,27 @@ struct Options {
   std::string_view backend{};              // "cpu", "cpu:avx2", ...; empty: the best that can
 };
 
+// Addresses and strides of q, k, v, o are multiples of so many bytes: powers of two, up to 64.
+struct Alignment {
+  std::int64_t q = 0, k = 0, v = 0, o = 0;
+  bool operator==(const Alignment&) const = default;
+};
+
+// Which numbers about a CUDA call lie on its device, where the host does not see them; all others are on the cpu.
+struct OnDevice {
+  bool cu_q = false, cu_k = false, lengths = false, block_table = false, q_offset = false;
+  bool mask = false, score = false;  // some tensor that the mask, or the score change, reads
+  bool operator==(const OnDevice&) const = default;
+};
+
 // A valid problem. Made by describe() alone; a plain value that prints, compares and hashes.
 struct Problem {
   DType dtype = DType::none;      // of q, k, v
   DType out_dtype = DType::none;  // of o
   Device device{};
-  bool packed = false;
+  bool packed = false;   // queries by prefix sums; and keys, where no lengths are given
+  bool lengths = false;  // the keys in use are given for each sequence
+  bool paged = false;    // keys and values through a block table; lengths is true
   bool wants_lse = false;
   bool deterministic = false;
   bool batch_invariant = false;
@@ -84,16 +115,23 @@ struct Problem {
   bool sinks = false;                      // Inputs::sinks is given
   std::optional<std::int64_t> q_offset{};  // Options::q_offset
   std::int64_t batch = 0, heads_q = 0, heads_kv = 0;
-  std::int64_t tokens_q = 0, tokens_kv = 0;  // per sequence; packed: totals over all sequences
+  // Of each sequence; packed: totals over all sequences. Where lengths are given, tokens_kv is the most keys that a
+  // sequence can have, packed or not; paged: the width of the block table * page_size.
+  std::int64_t tokens_q = 0, tokens_kv = 0;
+  std::int64_t page_size = 0;  // paged: tokens of a page; else 0
   std::int64_t dim = 0, dim_v = 0;
-  std::int64_t align_bytes =
-      0;  // the largest power of two (up to 64) that divides every pointer and stride of q, k, v, o
+  Alignment align{};
+  OnDevice on_device{};
   float scale = 0;
   Mask mask{};
   ScoreMod score{};
   detail::Frozen<DType, 8> mask_tables{}, score_tables{};  // types of the tensors that they read, in the graphs' order
   detail::Frozen<char, 32> backend{};  // the pinned backend, empty for the best that can
 
+  bool packed_keys() const { return packed && !lengths; }
+  // Whether the plan knows how many keys each sequence has.
+  bool keys_known() const { return !packed && !lengths; }
+  std::int64_t align_bytes() const { return std::min({align.q, align.k, align.v, align.o}); }
   std::int64_t group() const { return heads_kv == 0 ? 1 : heads_q / heads_kv; }  // query heads per key head
   std::string_view pinned() const { return {backend.data(), backend.size()}; }
   bool operator==(const Problem&) const = default;

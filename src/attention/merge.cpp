@@ -1,6 +1,7 @@
 // merge(): two partial results over disjoint sets of keys become one.
 #include <cmath>
 #include <limits>
+#include <sstream>
 
 #include "problem/validate.hpp"
 #include "tessera/attention.hpp"
@@ -46,6 +47,11 @@ Row row(const Outputs& x, std::int64_t b, std::int64_t t, std::int64_t h) {
 
 void merge(const Outputs& a, const Outputs& b, const Outputs& out, const Exec&) {
   problem::check_merge(a, b, out);
+  if (a.o.device.type != DeviceType::cpu) {
+    std::ostringstream text;
+    text << "the partial results are on " << a.o.device << ": merge() takes tensors on the cpu";
+    throw Error(Code::unsupported, text.str());
+  }
   const bool packed = a.o.rank == 3;
   const std::int64_t batches = packed ? 1 : a.o.shape[0], tokens = a.o.shape[packed ? 0 : 1],
                      heads = a.o.shape[packed ? 1 : 2], dim = a.o.shape[packed ? 2 : 3];

@@ -66,7 +66,8 @@ bool worth_mapping(const PlanData& plan) {
 std::shared_ptr<const tiles::RunMaps> fixed_runs(const PlanData& plan) {
   const Problem& p = plan.problem;
   const std::int64_t offset = p.q_offset.value_or(p.tokens_kv - p.tokens_q);
-  if (!worth_mapping(plan) || !tiles::runs_are_fixed(p.mask.graph()) || p.packed || p.offset_per_sequence) return {};
+  if (!worth_mapping(plan) || !tiles::runs_are_fixed(p.mask.graph()) || !p.keys_known() || p.offset_per_sequence)
+    return {};
   if (p.tokens_q == 0 || p.batch == 0 || offset > mods::farthest / 2 || offset < -mods::farthest / 2) return {};
   const std::vector<tiles::Grid> grids(
       static_cast<std::size_t>(p.batch),
@@ -116,13 +117,19 @@ struct Work {
     Extent e{p.tokens_q, p.tokens_kv, 0, 0, 0};
     if (p.packed) {
       e.q_start = problem::integer_at(in.packed.cu_q, sequence);
-      e.k_start = problem::integer_at(in.packed.cu_k, sequence);
       e.queries = problem::integer_at(in.packed.cu_q, sequence + 1) - e.q_start;
+    }
+    if (p.packed_keys()) {
+      e.k_start = problem::integer_at(in.packed.cu_k, sequence);
       e.keys = problem::integer_at(in.packed.cu_k, sequence + 1) - e.k_start;
       if (TESSERA_FAULT(packed_start_ignored)) e.k_start = 0;
     }
+    if (p.lengths) e.keys = problem::integer_at(in.pages.lengths, sequence);
+    const std::int64_t last = TESSERA_FAULT(length_not_in_offset) ? p.tokens_kv : e.keys;
     e.q_offset =
-        p.offset_per_sequence ? problem::integer_at(in.q_offset, sequence) : p.q_offset.value_or(e.keys - e.queries);
+        p.offset_per_sequence ? problem::integer_at(in.q_offset, sequence) : p.q_offset.value_or(last - e.queries);
+    if (p.lengths && TESSERA_FAULT(lengths_ignored))
+      e.keys = p.paged ? ceil_div(e.keys, p.page_size) * p.page_size : p.tokens_kv;
     return e;
   }
 
@@ -183,16 +190,23 @@ struct Work {
         count - nth - taken;  // the longest causal rows first: the last to start are the shortest
     const std::int64_t head = unit * cut.heads_per_tile, first = number * cut.q_tile;
     const std::int64_t kv_head = TESSERA_FAULT(wrong_group_head) ? head % p.heads_kv : head / p.group();
-    // Axes of [batch, tokens, heads, dim] and of packed [total, heads, dim].
-    const int token = p.packed ? 0 : 1, heads = token + 1;
-    auto row = [&](const Tensor& x, std::int64_t at, std::int64_t h) {
-      const std::int64_t offset = (p.packed ? 0 : sequence * x.stride[0]) + at * x.stride[token] + h * x.stride[heads];
+    // Axes of [batch, tokens, heads, dim], of packed [total, heads, dim] and of [pages, page size, heads, dim].
+    auto row = [](const Tensor& x, std::int64_t which, std::int64_t at, std::int64_t h) {
+      const int axis = x.rank - 3;
+      const std::int64_t offset = (axis > 0 ? which * x.stride[0] : 0) + at * x.stride[axis] + h * x.stride[axis + 1];
       return static_cast<char*>(x.data) + offset * size_bytes(x.dtype);
     };
-    t.q = row(in.q, q_start + first, head), t.k = row(in.k, k_start, kv_head), t.v = row(in.v, k_start, kv_head);
+    auto source = [&, start = k_start, which = p.paged ? 0 : sequence](const Tensor& x) {
+      return Source{row(x, which, start, kv_head), x.stride[x.rank - 3], p.paged ? x.stride[0] : 0};
+    };
+    const int token = p.packed ? 0 : 1, heads = token + 1;
+    t.q = row(in.q, sequence, q_start + first, head), t.k = source(in.k), t.v = source(in.v);
     t.q_head_stride = in.q.stride[heads], t.q_token_stride = in.q.stride[token];
-    t.k_token_stride = in.k.stride[token], t.v_token_stride = in.v.stride[token];
-    t.o = row(out.o, q_start + first, head);
+    if (p.paged) {
+      const Tensor& table = in.pages.block_table;
+      t.pages = table.as<const std::int32_t>() + sequence * table.stride[0], t.page_size = p.page_size;
+    }
+    t.o = row(out.o, sequence, q_start + first, head);
     t.o_head_stride = out.o.stride[heads], t.o_token_stride = out.o.stride[token];
     if (out.lse.defined()) {  // [batch, heads, tokens], packed [heads, total]
       const int lse_head = p.packed ? 0 : 1;

@@ -18,6 +18,10 @@
   X(empty_row_divided)    /* a row that attends to nothing is normalised all the same */ \
   X(offset_ignored)       /* the logical position of the first query is taken as 0 */    \
   X(packed_start_ignored) /* every packed sequence reads the keys of the first one */    \
+  X(first_page_repeated)  /* every page of a sequence is its first one */                \
+  X(page_place_ignored)   /* reading starts with a page's first row, always */           \
+  X(lengths_ignored)      /* a sequence has all the keys of its last page, or cache */   \
+  X(length_not_in_offset) /* the last query stands on the last key there is room for */  \
   X(last_dim_dropped)     /* the last column of V is not accumulated */                  \
   X(sink_of_first_head)   /* every head of an item takes the sink of the first */        \
   X(sink_not_rescaled)    /* a sink above the maximum does not become the reference */

@@ -101,21 +101,37 @@ struct Forward {
     return static_cast<const char*>(base) + index * (dtype == DType::f32 ? 4 : 2);
   }
 
+  // Rows of K or V from `key` on, as far as they are a token stride apart.
+  static const void* row(const Tile& t, const Source& x, std::int64_t key) {
+    if (!t.pages) return element(x.data, t.dtype, key * x.token_stride);
+    const std::int64_t page = t.pages[TESSERA_FAULT(first_page_repeated) ? 0 : key / t.page_size];
+    const std::int64_t place = TESSERA_FAULT(page_place_ignored) ? 0 : key % t.page_size;
+    return element(x.data, t.dtype, page * x.page_stride + place * x.token_stride);
+  }
+  static std::int64_t in_one_piece(const Tile& t, std::int64_t key, std::int64_t n) {
+    if (!t.pages) return n;
+    return min(n, t.page_size - key % t.page_size);
+  }
+
   // The next block's rows of K and V, asked for a few at a time between the products, so that they are in L2 when their
   // turn comes. All at once they would fill the queues of misses and stall the loads that matter.
   struct Ahead {
-    const char *k, *v;
-    std::int64_t k_step, v_step, k_bytes, v_bytes, left, share;
-    Ahead(const Tile& t, std::int64_t key, std::int64_t rows, std::int64_t pieces)
-        : k(static_cast<const char*>(element(t.k, t.dtype, key * t.k_token_stride))),
-          v(static_cast<const char*>(element(t.v, t.dtype, key * t.v_token_stride))) {
+    const Tile& t;
+    const char *k = nullptr, *v = nullptr;
+    std::int64_t key, k_step, v_step, k_bytes, v_bytes, left, share, here = 0;  // here: rows that k and v step over
+    Ahead(const Tile& tile, std::int64_t from, std::int64_t rows, std::int64_t pieces) : t(tile), key(from) {
       const std::int64_t size = t.dtype == DType::f32 ? 4 : 2;
-      k_step = t.k_token_stride * size, v_step = t.v_token_stride * size;
+      k_step = t.k.token_stride * size, v_step = t.v.token_stride * size;
       k_bytes = t.dim * size, v_bytes = t.dim_v * size;
       left = rows, share = (rows + pieces - 1) / pieces;
     }
     void step() {
-      for (std::int64_t i = 0; i < share && left > 0; ++i, --left, k += k_step, v += v_step) {
+      for (std::int64_t i = 0; i < share && left > 0; ++i, --left, --here, k += k_step, v += v_step) {
+        if (here == 0) {
+          here = in_one_piece(t, key, left);
+          k = static_cast<const char*>(row(t, t.k, key)), v = static_cast<const char*>(row(t, t.v, key));
+          key += here;
+        }
         for (std::int64_t at = 0; at < k_bytes; at += 64) __builtin_prefetch(k + at, 0, 2);
         for (std::int64_t at = 0; at < v_bytes; at += 64) __builtin_prefetch(v + at, 0, 2);
       }
@@ -363,16 +379,22 @@ struct Forward {
     S::transpose_in(rows, t.dim, sign(t), q);
   }
   // Rows [key, key + n) of K or V as fp32. 16-bit ones are widened into the buffer. fp32 rows are used where they lie
-  // if they lie side by side; rows of a [.., heads, dim] layout are far apart and are gathered once for all panels of
-  // the item.
-  static const float* rows_fp32(const Tile& t, const void* base, std::int64_t stride, std::int64_t key, std::int64_t n,
-                                std::int64_t dim, std::int64_t panels, float* buffer, std::int64_t& out_stride) {
-    if (t.dtype == DType::f32 && (stride == dim || panels < panels_worth_gathering))
-      return out_stride = stride, static_cast<const float*>(base) + key * stride;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const void* row = element(base, t.dtype, (key + i) * stride);
-      if (t.dtype == DType::f32) __builtin_memcpy(buffer + i * dim, row, static_cast<std::size_t>(dim) * sizeof(float));
-      else S::widen(t.dtype, row, dim, buffer + i * dim);
+  // if they lie side by side, in one page; rows of a [.., heads, dim] layout are far apart and are gathered once for
+  // all panels of the item.
+  static const float* rows_fp32(const Tile& t, const Source& x, std::int64_t key, std::int64_t n, std::int64_t dim,
+                                std::int64_t panels, float* buffer, std::int64_t& out_stride) {
+    if (t.dtype == DType::f32 && (x.token_stride == dim || panels < panels_worth_gathering) &&
+        in_one_piece(t, key, n) == n)
+      return out_stride = x.token_stride, static_cast<const float*>(row(t, x, key));
+    for (std::int64_t i = 0; i < n;) {
+      const void* first = row(t, x, key + i);
+      const std::int64_t end = i + in_one_piece(t, key + i, n - i);
+      for (std::int64_t j = 0; i < end; ++i, ++j) {
+        const void* from = element(first, t.dtype, j * x.token_stride);
+        if (t.dtype == DType::f32)
+          __builtin_memcpy(buffer + i * dim, from, static_cast<std::size_t>(dim) * sizeof(float));
+        else S::widen(t.dtype, from, dim, buffer + i * dim);
+      }
     }
     return out_stride = dim, buffer;
   }
@@ -464,8 +486,8 @@ struct Forward {
         if (TESSERA_FAULT(last_block_dropped) && end == t.k_end && end < key + k_block) end = max(begin, key);
         if (begin >= end) continue;
         std::int64_t k_stride, v_stride;
-        const float* k = rows_fp32(t, t.k, t.k_token_stride, begin, end - begin, t.dim, last - first, w.k, k_stride);
-        const float* v = rows_fp32(t, t.v, t.v_token_stride, begin, end - begin, t.dim_v, last - first, w.v, v_stride);
+        const float* k = rows_fp32(t, t.k, begin, end - begin, t.dim, last - first, w.k, k_stride);
+        const float* v = rows_fp32(t, t.v, begin, end - begin, t.dim_v, last - first, w.v, v_stride);
         score.start(begin, end - begin), evaluated.start(begin, end - begin);
         Ahead ahead(t, end, max(0, min(k_block, all.k_end - end)), (last - first) * (k_block / S::qk_keys));
         for (std::int64_t p = first; p < last; ++p) {

@@ -12,14 +12,21 @@
 
 namespace tessera::cpu {
 
+// Where the keys (or values) of one head lie, from key 0 of the sequence on. Strides count elements.
+struct Source {
+  const void* data = nullptr;
+  std::int64_t token_stride = 0, page_stride = 0;
+};
+
 // Rows of a work item are (head, query) pairs of one key head: row r is query r % queries of head r / queries.
 // Strides count elements.
 struct Tile {
   const void* q = nullptr;  // [heads][queries][dim]
   std::int64_t q_head_stride = 0, q_token_stride = 0;
-  const void* k = nullptr;  // [keys][dim], key 0 of the sequence
-  const void* v = nullptr;  // [keys][dim_v]
-  std::int64_t k_token_stride = 0, v_token_stride = 0;
+  Source k, v;  // [keys][dim], [keys][dim_v]
+  // Key n lies in page pages[n / page_size], at place n % page_size. Null: all rows are a token stride apart.
+  const std::int32_t* pages = nullptr;
+  std::int64_t page_size = 0;
   void* o = nullptr;  // [heads][queries][dim_v]
   std::int64_t o_head_stride = 0, o_token_stride = 0;
   float* lse = nullptr;  // [heads][queries], natural logarithm; or null

@@ -51,23 +51,22 @@ Cost cost(const Problem& p, const TileMap& tiles) {
   Cost c;
   const auto count = [](std::int64_t a) { return static_cast<double>(a); };
   const double heads = count(p.heads_q);
-  if (p.packed) {
+  if (p.packed) {  // with lengths, tokens_kv is what one sequence has at most
     c.pairs = count(p.tokens_q) * count(p.tokens_kv) * heads, c.upper_bound = true;
   } else {
     constexpr std::int64_t farthest = std::int64_t{1} << 60;  // positions beyond must not overflow, nothing more
     const std::int64_t first = std::clamp(p.q_offset.value_or(p.tokens_kv - p.tokens_q), -farthest, farthest);
-    const bool exact = !p.offset_per_sequence && tiles.decided();
+    // Fewer keys than there is room for: each query attends to fewer, as the offset moves with them, or stays.
+    const bool decided = !p.offset_per_sequence && tiles.decided();
     c.pairs = count(p.batch) * heads *
-              (exact ? tiles.pairs(first, first + p.tokens_q, p.tokens_kv) : count(p.tokens_q) * count(p.tokens_kv));
-    c.upper_bound = !exact;
+              (decided ? tiles.pairs(first, first + p.tokens_q, p.tokens_kv) : count(p.tokens_q) * count(p.tokens_kv));
+    c.upper_bound = !decided || p.lengths;
   }
-  const double sequences = p.packed ? 1 : count(p.batch);
+  const double sequences = p.packed ? 1 : count(p.batch), caches = p.packed_keys() ? 1 : count(p.batch);
   const double in = count(size_bytes(p.dtype)), out = count(size_bytes(p.out_dtype));
   c.flops = 2 * c.pairs * count(p.dim + p.dim_v);
-  c.bytes =
-      sequences * (count(p.tokens_q) * heads * (count(p.dim) * in + count(p.dim_v) * out + (p.wants_lse ? 4 : 0)) +
-                   count(p.tokens_kv) * count(p.heads_kv) * count(p.dim + p.dim_v) * in) +
-      (p.sinks ? heads * 4 : 0);
+  c.bytes = sequences * count(p.tokens_q) * heads * (count(p.dim) * in + count(p.dim_v) * out + (p.wants_lse ? 4 : 0)) +
+            caches * count(p.tokens_kv) * count(p.heads_kv) * count(p.dim + p.dim_v) * in + (p.sinks ? heads * 4 : 0);
   return c;
 }
 

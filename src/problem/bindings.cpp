@@ -91,15 +91,23 @@ void check_bindings(const char* what, const Graph& graph, const Bindings& bind, 
       fail(Code::invalid_shape, "'", binding->name, "' is bound to ", t, ", of rank ", t.rank, "; the ", what,
            " reads a tensor of ", int{capture.rank}, capture.rank == 1 ? " axis" : " axes",
            pointing_at(graph, capture));
-    if (!(t.device == device))
+    if (!(t.device == device) && !(t.device == Device{} && device.type == DeviceType::cuda))
       fail(Code::invalid_device, "'", binding->name, "' is on ", t.device, ", q is on ", device,
-           ": all tensors of a call are on one device", pointing_at(graph, capture));
+           device.type == DeviceType::cuda ? ": it lies on the cpu or where q does"
+                                           : ": all tensors of a call are on one device",
+           pointing_at(graph, capture));
     for (int axis = 0; axis < t.rank; ++axis)
       if (t.shape[axis] < 1)
         fail(Code::invalid_shape, "'", binding->name, "' is ", t, ": a tensor that is read has at least one element",
              pointing_at(graph, capture));
     if (!t.data) fail(Code::null_pointer, "'", binding->name, "' is ", t, " without data", pointing_at(graph, capture));
   }
+}
+
+bool on_device(const Graph& graph, const Bindings& bind) {
+  for (const Capture& capture : graph.captures)
+    if (find_binding(bind, capture)->tensor.device.type != DeviceType::cpu) return true;
+  return false;
 }
 
 void bind_tables(const Graph& graph, const Bindings& bind, mods::Table* tables) {

@@ -6,9 +6,13 @@
 
 namespace tessera::problem {
 
-// Refuses a name without a tensor, and a tensor of another kind, rank or device than the graph reads, or without data.
+// Refuses a name without a tensor, and a tensor of another kind or rank than the graph reads, one that is neither on
+// the cpu nor on `device`, where the others are, or without data.
 // `what`: "mask" or "score". Allocates nothing when all is well.
 void check_bindings(const char* what, const Graph& graph, const Bindings& bind, const Device& device);
+
+// Whether some tensor that the graph reads is on a CUDA device. The bindings were checked.
+bool on_device(const Graph& graph, const Bindings& bind);
 
 // The tensor of a capture; null if there is none.
 const Binding* find_binding(const Bindings& bind, const Capture& capture);

@@ -40,6 +40,8 @@ std::string_view name(Code code) {
       return "out_of_memory";
     case Code::invalid_device:
       return "invalid_device";
+    case Code::invalid_pages:
+      return "invalid_pages";
     case Code::internal:
       return "internal";
   }

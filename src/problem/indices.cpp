@@ -32,11 +32,11 @@ Coordinate coordinate(Op op, const Problem& p) {
     case Op::head:
       return counted(p.heads_q);
     case Op::key:  // packed: of each sequence, no more than of all
-      return p.packed ? Coordinate{{0, p.tokens_kv - 1}, {}} : counted(p.tokens_kv);
+      return p.keys_known() ? counted(p.tokens_kv) : Coordinate{{0, p.tokens_kv - 1}, {}};
     default:
       break;
   }
-  if (p.offset_per_sequence || (p.packed && !p.q_offset)) return {any_integer, {}};
+  if (p.offset_per_sequence || (!p.keys_known() && !p.q_offset)) return {any_integer, {}};
   const std::int64_t first = p.q_offset.value_or(p.tokens_kv - p.tokens_q), end = mods::add(first, p.tokens_q);
   if (p.packed) return {{first, mods::sub(end, 1)}, {}};
   return {{first, mods::sub(end, 1)}, std::max<std::int64_t>(end, 0)};

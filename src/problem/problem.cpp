@@ -7,6 +7,7 @@
 #include <locale>
 #include <ostream>
 #include <sstream>
+#include <utility>
 
 #include "problem/bindings.hpp"
 #include "problem/indices.hpp"
@@ -21,16 +22,20 @@ Problem make(const Inputs& inputs, const Outputs* outputs, const Options& option
   problem::check_options(options, inputs);
   Problem p;
   p.dtype = facts.dtype, p.out_dtype = facts.out_dtype, p.device = facts.device;
-  p.packed = facts.packed, p.wants_lse = facts.wants_lse, p.offset_per_sequence = facts.offset_per_sequence;
+  p.packed = facts.packed, p.lengths = facts.lengths, p.paged = facts.paged;
+  p.wants_lse = facts.wants_lse, p.offset_per_sequence = facts.offset_per_sequence;
   p.sinks = facts.sinks;
   p.batch = facts.batch, p.heads_q = facts.heads_q, p.heads_kv = facts.heads_kv;
   p.tokens_q = facts.tokens_q, p.tokens_kv = facts.tokens_kv;
-  p.dim = facts.dim, p.dim_v = facts.dim_v, p.align_bytes = facts.align_bytes;
+  p.page_size = facts.page_size, p.dim = facts.dim, p.dim_v = facts.dim_v;
+  p.align = facts.align, p.on_device = facts.on_device;
   p.deterministic = options.deterministic, p.batch_invariant = options.batch_invariant;
   p.q_offset = options.q_offset;
   p.scale = options.scale ? *options.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(facts.dim)));
   problem::check_bindings("mask", options.mask.graph(), inputs.bind, facts.device);
   problem::check_bindings("score", options.score.graph(), inputs.bind, facts.device);
+  p.on_device.mask = problem::on_device(options.mask.graph(), inputs.bind);
+  p.on_device.score = problem::on_device(options.score.graph(), inputs.bind);
   problem::check_indices("mask", options.mask.graph(), inputs.bind, p);
   problem::check_indices("score", options.score.graph(), inputs.bind, p);
   p.mask = options.mask, p.score = options.score;
@@ -53,6 +58,16 @@ class Hash {
   std::uint64_t state_ = 0x9e3779b97f4a7c15u;
 };
 
+void print_on_device(std::ostream& out, const OnDevice& there) {
+  const std::pair<bool, const char*> flags[] = {{there.cu_q, "cu_q"},         {there.cu_k, "cu_k"},
+                                                {there.lengths, "lengths"},   {there.block_table, "block_table"},
+                                                {there.q_offset, "q_offset"}, {there.mask, "mask"},
+                                                {there.score, "score"}};
+  const char* before = " there=";
+  for (const auto& [flag, name] : flags)
+    if (flag) out << before << name, before = ",";
+}
+
 }  // namespace
 
 Problem describe(const Inputs& inputs, const Outputs& outputs, const Options& options) {
@@ -67,13 +82,17 @@ std::uint64_t hash(const Problem& p) {
   for (const std::uint64_t field : {static_cast<std::uint64_t>(p.dtype), static_cast<std::uint64_t>(p.out_dtype),
                                     static_cast<std::uint64_t>(p.device.type), std::uint64_t{p.q_offset.has_value()}})
     kinds = kinds << 8 | field;
-  for (const bool flag : {p.packed, p.wants_lse, p.deterministic, p.batch_invariant, p.offset_per_sequence, p.sinks})
+  const OnDevice& there = p.on_device;
+  for (const bool flag :
+       {p.packed, p.lengths, p.paged, p.wants_lse, p.deterministic, p.batch_invariant, p.offset_per_sequence, p.sinks,
+        there.cu_q, there.cu_k, there.lengths, there.block_table, there.q_offset, there.mask, there.score})
     kinds = kinds << 1 | std::uint64_t{flag};
   hash_of.add(kinds);
   const float scale = p.scale == 0 ? 0 : p.scale;  // the two zeros are equal
   for (const std::int64_t field :
        {std::int64_t{p.device.index}, p.q_offset.value_or(0), p.batch, p.heads_q, p.heads_kv, p.tokens_q, p.tokens_kv,
-        p.dim, p.dim_v, p.align_bytes, std::int64_t{std::bit_cast<std::int32_t>(scale)}})
+        p.page_size, p.dim, p.dim_v, p.align.q | p.align.k << 8 | p.align.v << 16 | p.align.o << 24,
+        std::int64_t{std::bit_cast<std::int32_t>(scale)}})
     hash_of.add(static_cast<std::uint64_t>(field));
   hash_of.add(hash(p.mask.graph()));
   if (!p.score.is_identity()) hash_of.add(hash(p.score.graph()));
@@ -89,7 +108,11 @@ std::ostream& operator<<(std::ostream& out, const Problem& p) {
   text << p.dtype;
   if (p.out_dtype != p.dtype) text << " -> " << p.out_dtype;
   text << " b=" << p.batch << (p.packed ? " packed" : "") << " sq=" << p.tokens_q << " sk=" << p.tokens_kv
-       << " hq=" << p.heads_q << " hkv=" << p.heads_kv << " d=" << p.dim << " dv=" << p.dim_v << " mask=" << p.mask;
+       << (p.paged     ? " paged"
+           : p.lengths ? " lengths"
+                       : "");
+  if (p.paged) text << " page_size=" << p.page_size;
+  text << " hq=" << p.heads_q << " hkv=" << p.heads_kv << " d=" << p.dim << " dv=" << p.dim_v << " mask=" << p.mask;
   if (!p.score.is_identity()) text << " score=" << p.score;
   text.precision(std::numeric_limits<float>::max_digits10);
   text << " scale=" << p.scale << " q_offset=";
@@ -100,7 +123,11 @@ std::ostream& operator<<(std::ostream& out, const Problem& p) {
   if (p.wants_lse) text << " lse";
   if (p.deterministic) text << " deterministic";
   if (p.batch_invariant) text << " batch_invariant";
-  text << " align=" << p.align_bytes << ' ' << p.device;
+  const Alignment& a = p.align;
+  text << " align=" << a.q;
+  if (a.k != a.q || a.v != a.q || a.o != a.q) text << '/' << a.k << '/' << a.v << '/' << a.o;
+  text << ' ' << p.device;
+  print_on_device(text, p.on_device);
   if (!p.pinned().empty()) text << " backend=" << p.pinned();
   return out << text.str();
 }

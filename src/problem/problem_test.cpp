@@ -66,7 +66,7 @@ TEST(DescribeTest, Dense) {
   EXPECT_EQ(p.dim, 64);
   EXPECT_EQ(p.dim_v, 96);
   EXPECT_EQ(p.scale, 0.125f);
-  EXPECT_EQ(p.align_bytes, 64);
+  EXPECT_EQ(p.align_bytes(), 64);
   EXPECT_FALSE(p.offset_per_sequence);
   EXPECT_FALSE(p.q_offset);
   EXPECT_TRUE(p.mask.is_full());
@@ -177,7 +177,7 @@ TEST(AlignmentTest, IsTheLargestPowerOfTwoThatDividesAll) {
   for (const Row& row : rows) {
     Call call = dense();
     row.change(call);
-    EXPECT_EQ(describe(call.in, call.out).align_bytes, row.align_bytes) << row.what;
+    EXPECT_EQ(describe(call.in, call.out).align_bytes(), row.align_bytes) << row.what;
   }
 }
 
@@ -211,7 +211,20 @@ std::vector<Problem> different_problems() {
   add([](Problem& p) { p.tokens_q = 300, p.tokens_kv = 100; });
   add([](Problem& p) { p.dim = 65; });
   add([](Problem& p) { p.dim_v = 97; });
-  add([](Problem& p) { p.align_bytes = 32; });
+  add([](Problem& p) { p.align.q = 32; });
+  add([](Problem& p) { p.align.k = 32; });
+  add([](Problem& p) { p.align.v = 32; });
+  add([](Problem& p) { p.align.o = 32; });
+  add([](Problem& p) { p.lengths = true; });
+  add([](Problem& p) { p.paged = true; });
+  add([](Problem& p) { p.paged = true, p.page_size = 16; });
+  add([](Problem& p) { p.on_device.cu_q = true; });
+  add([](Problem& p) { p.on_device.cu_k = true; });
+  add([](Problem& p) { p.on_device.lengths = true; });
+  add([](Problem& p) { p.on_device.block_table = true; });
+  add([](Problem& p) { p.on_device.q_offset = true; });
+  add([](Problem& p) { p.on_device.mask = true; });
+  add([](Problem& p) { p.on_device.score = true; });
   add([](Problem& p) { p.scale = std::nextafter(p.scale, 1.0f); });
   add([](Problem& p) { p.mask = causal(); });
   add([](Problem& p) { p.mask = window(5, 0); });

@@ -9,11 +9,14 @@ namespace tessera::problem {
 struct Facts {
   DType dtype = DType::none, out_dtype = DType::none;
   Device device{};
-  bool packed = false, wants_lse = false, offset_per_sequence = false, sinks = false;
+  bool packed = false, lengths = false, paged = false;
+  bool wants_lse = false, offset_per_sequence = false, sinks = false;
   std::int64_t batch = 0, heads_q = 0, heads_kv = 0;
   std::int64_t tokens_q = 0, tokens_kv = 0;
+  std::int64_t page_size = 0;
   std::int64_t dim = 0, dim_v = 0;
-  std::int64_t align_bytes = 0;
+  Alignment align{};
+  OnDevice on_device{};  // but for the mask and the score change
 };
 
 // Refuses what is wrong with the tensors and tells what they say. Without outputs: o of q's type and no lse. Reads no
@@ -28,11 +31,12 @@ void check_options(const Options& options, const Inputs& inputs);
 // that describe() itself would refuse. Allocates nothing when all is well.
 void check_tensors(const Problem& problem, const Inputs& inputs, const Outputs& outputs);
 
-// What can only be refused with the data in hand: prefix sums (start at 0, never decrease, end within the total).
-// Offsets are free. Throws Error(invalid_packing) naming the index and both values. Allocates nothing.
+// What can only be refused with the data in hand, where it lies on the host: prefix sums (start at 0, never decrease,
+// end within the total), lengths (no more than there is room for), the block table's entries that they use (pages that
+// there are). Offsets are free. Throws Error naming the index and both values. Allocates nothing.
 void check_values(const Problem& problem, const Inputs& inputs);
 
-// Reads an int32 or int64 element of a rank-1 tensor (prefix sums, offsets).
+// Reads an int32 or int64 element of a rank-1 tensor (prefix sums, lengths, offsets).
 std::int64_t integer_at(const Tensor& tensor, std::int64_t index);
 
 // For merge(): shapes, types, strides and overlap of two partial results and their output.

@@ -223,7 +223,7 @@ void check_accepted(Call& call, const Problem& p) {
   REQUIRE(p.heads_q % p.heads_kv == 0);
   REQUIRE(p.batch >= 0 && p.tokens_q >= 0 && p.tokens_kv >= 0);
   REQUIRE(std::isfinite(p.scale));
-  REQUIRE(p.align_bytes >= 1 && p.align_bytes <= 64 && (p.align_bytes & (p.align_bytes - 1)) == 0);
+  REQUIRE(p.align_bytes() >= 1 && p.align_bytes() <= 64 && (p.align_bytes() & (p.align_bytes() - 1)) == 0);
   const Tensor& q = call.in.q;
   for (const Named& each : call.all()) {
     const Tensor& t = *each.tensor;
@@ -238,9 +238,9 @@ void check_accepted(Call& call, const Problem& p) {
   for (const Tensor* t : {&call.in.q, &call.in.k, &call.in.v, &call.out.o}) {
     if (!has_elements(*t)) continue;
     REQUIRE(t->shape[t->rank - 1] == 1 || t->stride[t->rank - 1] == 1);
-    REQUIRE(reinterpret_cast<std::uintptr_t>(t->data) % static_cast<std::uintptr_t>(p.align_bytes) == 0);
+    REQUIRE(reinterpret_cast<std::uintptr_t>(t->data) % static_cast<std::uintptr_t>(p.align_bytes()) == 0);
     for (int axis = 0; axis + 1 < t->rank; ++axis)
-      REQUIRE(t->shape[axis] <= 1 || t->stride[axis] * size_bytes(t->dtype) % p.align_bytes == 0);
+      REQUIRE(t->shape[axis] <= 1 || t->stride[axis] * size_bytes(t->dtype) % p.align_bytes() == 0);
   }
   // Outputs, byte by byte where there are few.
   std::unordered_set<std::uint64_t> written;
