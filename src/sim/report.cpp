@@ -1,0 +1,142 @@
+// What the machine says: who, at which line of the kernel, what, and once for each line.
+#include <cstdio>
+#include <map>
+#include <mutex>
+
+#include "sim/machine.hpp"
+#include "sim/shadow.hpp"
+
+namespace tessera::sim {
+
+std::string hex(u64 x) {
+  char s[24];
+  std::snprintf(s, sizeof s, "0x%llx", x);
+  return s;
+}
+
+namespace {
+
+// addr2line prints pairs of lines, function and place, from the innermost inlined function outwards.
+std::string ask_addr2line(const std::string& file, u64 at) {
+  const std::string command = "addr2line -i -f -C -e '" + file + "' " + hex(at) + " 2>/dev/null";
+  FILE* pipe = popen(command.c_str(), "r");
+  if (!pipe) return "";
+  char line[4096];
+  std::string function, result;
+  for (bool is_function = true; std::fgets(line, sizeof line, pipe); is_function = !is_function) {
+    std::string text = line;
+    while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+    if (is_function) {
+      function = text;
+      continue;
+    }
+    if (!result.empty()) continue;
+    // Not in an instruction's wrapper, but where a kernel uses it.
+    bool wrapper = function.find("__sync") != std::string::npos;
+    for (const char* space : {"ptx::", "tessera::sim::"}) {
+      const std::size_t p = function.find(space);
+      // A return type or a template argument may name the space, too; the function's own name is followed by "(" or
+      // "<".
+      wrapper |= p != std::string::npos && function.find_first_of("(<") > p &&
+                 function.substr(0, p).find("tessera_kernels::") == std::string::npos;
+    }
+    if (wrapper) continue;
+    text = text.substr(0, text.find(" (discriminator"));
+    result = text.substr(text.rfind('/') + 1);
+  }
+  pclose(pipe);
+  return result.find('?') == std::string::npos ? result : "";
+}
+
+}  // namespace
+
+std::string where(const void* pc) {
+  if (!pc) return "";
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, u64>, std::string> known;
+  const u64 at = u64(static_cast<const char*>(pc) - m->code.text_begin) - 1;  // of the call, not of what follows
+  const std::lock_guard lock(mutex);
+  const auto [found, fresh] = known.try_emplace({m->code.file, at});
+  if (fresh) {
+    found->second = ask_addr2line(m->code.file, at);
+    if (found->second.empty()) found->second = "kernel + " + hex(at);
+  }
+  return found->second;
+}
+
+void report(const char* kind, const void* pc, const std::string& text) {
+  const Thread* t = self();
+  constexpr std::size_t enough = 20;
+  const std::string at = pc ? "[" + where(pc) + "] " : "";
+  for (Report& r : m->result.reports)
+    if (r.kind == kind && (at.empty() || r.text.find(at) != std::string::npos)) {
+      ++r.times;
+      return;
+    }
+  if (m->result.reports.size() >= enough) {
+    ++m->result.reports.back().times;
+    return;
+  }
+  const std::string who = "block " + std::to_string(t->block->index) + " thread " + std::to_string(t->tid) + " (warp " +
+                          std::to_string(t->tid / 32) + " lane " + std::to_string(t->lane) + ") ";
+  m->result.reports.push_back({kind, who + at + text});
+}
+
+void race(const Entry& before, const Entry& now, const std::string& place, const void* pc) {
+  const auto verb = [](const Entry& x) {
+    if (x.clock == not_yet) return std::string("asynchronous write (not waited for)");
+    return std::string(x.flags & atomic ? "atomic " : "") + (x.flags & writes ? "write" : "read");
+  };
+  const u32 lane = before.who % 32;
+  std::string text = place + ": " + verb(now) + " is not ordered after the " + verb(before) + " by ";
+  if (before.block != now.block)
+    text += "block " + std::to_string(i64(before.block) - i64(m->first_serial)) + " (in the order of starting) ";
+  text += "thread " + std::to_string(before.who) + " (warp " + std::to_string(before.who / 32) + " lane " +
+          std::to_string(lane) + ") at " + where(m->code.text_begin + before.pc);
+  report("race", pc, text);
+}
+
+std::string deadlock_text() {
+  std::string out = "every thread waits";
+  for (const auto& b : m->blocks) {
+    if (b->live == 0) continue;
+    for (const Warp& w : b->warps) {
+      std::map<std::string, u32> groups;  // what lanes wait for, and which
+      for (const Thread* t : w.lanes) {
+        std::string s;
+        if (t->done) {
+          s = "ended";
+        } else if (!t->wait.what) {
+          s = "could run";
+        } else {
+          s = t->wait.what;
+          if (s == "barrier") {
+            const auto* bar = static_cast<const NamedBarrier*>(t->wait.object);
+            s += " " + std::to_string(bar - b->bars) + " (" + std::to_string(bar->arrived) + " of " +
+                 std::to_string(bar->expected) + " threads arrived)";
+          } else if (t->wait.object) {
+            s += ": " + near_text(*m->regions, t->wait.object) + ", which holds " + std::to_string(t->wait.number);
+          }
+          s += " at " + where(t->wait.pc);
+        }
+        groups[s] |= 1u << t->lane;
+      }
+      for (const auto& [s, lanes] : groups)
+        out += "\n    block " + std::to_string(b->index) + " warp " + std::to_string(w.index) + " lanes " + hex(lanes) +
+               ": " + s;
+    }
+  }
+  return out;
+}
+
+std::string text_of(const Result& result) {
+  std::string out;
+  for (const Report& r : result.reports) {
+    out += r.kind + ": " + r.text;
+    if (r.times > 1) out += " (" + std::to_string(r.times) + " times)";
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace tessera::sim
