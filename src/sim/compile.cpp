@@ -56,7 +56,7 @@ int run(const std::vector<std::string>& words, const std::string& log) {
 }
 
 // What a kernel's arithmetic needs to be fast, and what nvcc assumes too: products contracted with sums, pointers to
-// words reinterpreted. -g1: lines for the reports.
+// words reinterpreted. -g: lines for the reports; a call in the place of a jump: the line that called.
 std::vector<std::string> flags(bool checked) {
   std::vector<std::string> all = {"-std=c++20",
                                   "-x",
@@ -64,7 +64,7 @@ std::vector<std::string> flags(bool checked) {
                                   "-shared",
                                   "-fPIC",
                                   "-fvisibility=hidden",
-                                  "-g1",
+                                  "-g",
                                   "-w",
                                   "-mavx2",
                                   "-mfma",
@@ -72,6 +72,7 @@ std::vector<std::string> flags(bool checked) {
                                   "-ffp-contract=fast",
                                   "-fno-strict-aliasing",
                                   "-fno-math-errno",
+                                  "-fno-optimize-sibling-calls",
                                   "-fno-exceptions",
                                   "-fno-rtti",
                                   "-ftls-model=initial-exec"};
@@ -226,26 +227,32 @@ std::shared_ptr<const LoadedCode> make(const CompileOptions& options, const std:
 }  // namespace
 
 std::string complete_text(bool checked, const std::string& name, const std::string& text) {
-  const auto without_includes = [](std::string_view from) {
+  std::string all = checked ? "#define TESSERA_SIM_CHECKED 1\n" : "";
+  std::size_t lines = checked ? 1 : 0;
+  // What instructions mean goes by the name of a file of its own: reports name the line that uses them. The other lines
+  // are those of the file that is kept, unless the text itself says better.
+  const auto add = [&](std::string_view from, bool renames) {
     std::istringstream in{std::string(from)};
-    std::string line, out;
-    while (std::getline(in, line))
-      out += line.starts_with("#include") || line.starts_with("#pragma once") ? "\n" : line + "\n";
-    return out;
+    std::string line;
+    const auto say = [&](const std::string& word) {
+      all += word + "\n";
+      ++lines;
+    };
+    while (std::getline(in, line)) {
+      if (renames && line == "namespace ptx {") say("#line 1 \"ptx\"");
+      say(line.starts_with("#include \"") || line.starts_with("#pragma once") ? "" : line);
+      if (renames && line == "}  // namespace ptx") say("#line " + std::to_string(lines + 2) + " \"" + name + ".cpp\"");
+    }
   };
-  std::string all = "#line 1 \"sim/device.hpp\"\n" + without_includes(device_text()) +
-                    "#line 1 \"sim/builtins.hpp\"\n" + without_includes(builtins_text()) + "#line 1 \"" + name +
-                    ".cu\"\n" + text + "\n";
-  all +=
-      "#line 1 \"entry\"\n"
-      "extern \"C\" TESSERA_SIM_API void tessera_sim_entry(const void* params) {\n"
-      "  decltype(::sim::kernel_of(" +
-      name + "))::call(" + name +
-      ", params);\n}\n"
-      "extern \"C\" TESSERA_SIM_API const ::sim::u64 tessera_sim_params_bytes =\n"
-      "    decltype(::sim::kernel_of(" +
-      name + "))::bytes;\n";
-  return (checked ? "#define TESSERA_SIM_CHECKED 1\n" : "") + all;
+  add("#line 1 \"builtins\"", false);
+  add(device_text(), false);
+  add(builtins_text(), false);
+  add("#line " + std::to_string(lines + 2) + " \"" + name + ".cpp\"", false);
+  add(text, text.find("#line ") == std::string::npos);
+  const std::string kernel = "decltype(::sim::kernel_of(" + name + "))";
+  return all + "extern \"C\" TESSERA_SIM_API void tessera_sim_entry(const void* params) {\n  " + kernel + "::call(" +
+         name + ", params);\n}\n" +
+         "extern \"C\" TESSERA_SIM_API const ::sim::u64 tessera_sim_params_bytes = " + kernel + "::bytes;\n";
 }
 
 const LoadedCode& compiled(const CompileOptions& options, const std::string& name, const std::string& text) {

@@ -200,7 +200,10 @@ void join(Clock* into, const Clock* from);
 void tick(Thread* t);
 Seen stamp(const Thread* t);  // all that t has done and seen
 void join_seen(Thread* t, const Seen& seen);
-bool ordered(const Entry& x, const Thread* t);  // x happened before what t does now
+bool ordered_across(const Entry& x, const Thread* t);
+inline bool ordered(const Entry& x, const Thread* t) {  // x happened before what t does now
+  return x.block == t->block->serial ? x.clock <= t->vc[x.who] : ordered_across(x, t);
+}
 
 // --- cp_async.cpp
 void finish_copies(Thread* t);  // reports what was not waited for

@@ -92,9 +92,8 @@ Reg4 ldmatrix(const void* row, u32 matrices, bool trans) {
     }
     release_warp();
   }
-  Reg4 result{};  // lane l takes word l % 4 of row l / 4 of each matrix
-  for (u32 i = 0; i < matrices; ++i) result.v[i] = flat[i * 32 + lane];
-  return result;
+  // Lane l takes word l % 4 of row l / 4 of each matrix; where there are fewer than four, nobody reads the others.
+  return {{flat[lane], flat[32 + lane], flat[64 + lane], flat[96 + lane]}};
 }
 
 Acc4 mma_16816(Acc4 d, Reg4 a, u32 b0, u32 b1, Half type) {

@@ -42,8 +42,7 @@ void join_seen(Thread* t, const Seen& seen) {
   if (own != seen->end()) join(t->vc, own->second->data());
 }
 
-bool ordered(const Entry& x, const Thread* t) {
-  if (x.block == t->block->serial) return x.clock <= t->vc[x.who];
+bool ordered_across(const Entry& x, const Thread* t) {
   if (x.clock == not_yet || !t->seen) return false;
   const auto found = t->seen->find(x.block);
   return found != t->seen->end() && x.clock <= (*found->second)[x.who];

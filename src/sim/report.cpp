@@ -16,33 +16,21 @@ std::string hex(u64 x) {
 
 namespace {
 
-// addr2line prints pairs of lines, function and place, from the innermost inlined function outwards.
+// addr2line prints the places from the innermost inlined function outwards. The first that is no instruction's wrapper
+// is where a kernel uses it (compile.cpp names the files so).
 std::string ask_addr2line(const std::string& file, u64 at) {
-  const std::string command = "addr2line -i -f -C -e '" + file + "' " + hex(at) + " 2>/dev/null";
+  const std::string command = "addr2line -i -e '" + file + "' " + hex(at) + " 2>/dev/null";
   FILE* pipe = popen(command.c_str(), "r");
   if (!pipe) return "";
   char line[4096];
-  std::string function, result;
-  for (bool is_function = true; std::fgets(line, sizeof line, pipe); is_function = !is_function) {
-    std::string text = line;
-    while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-    if (is_function) {
-      function = text;
+  std::string result;
+  while (std::fgets(line, sizeof line, pipe)) {
+    std::string place = line;
+    place = place.substr(0, place.find_first_of(" \r\n"));
+    if (!result.empty() || place.find("/ptx/") != std::string::npos || place.find("/ptx:") != std::string::npos ||
+        place.find("/builtins:") != std::string::npos)
       continue;
-    }
-    if (!result.empty()) continue;
-    // Not in an instruction's wrapper, but where a kernel uses it.
-    bool wrapper = function.find("__sync") != std::string::npos;
-    for (const char* space : {"ptx::", "tessera::sim::"}) {
-      const std::size_t p = function.find(space);
-      // A return type or a template argument may name the space, too; the function's own name is followed by "(" or
-      // "<".
-      wrapper |= p != std::string::npos && function.find_first_of("(<") > p &&
-                 function.substr(0, p).find("tessera_kernels::") == std::string::npos;
-    }
-    if (wrapper) continue;
-    text = text.substr(0, text.find(" (discriminator"));
-    result = text.substr(text.rfind('/') + 1);
+    result = place.substr(place.rfind('/') + 1);
   }
   pclose(pipe);
   return result.find('?') == std::string::npos ? result : "";

@@ -19,6 +19,8 @@ u32 smem_offset(const void* p) {
   return offset(p);
 }
 
+void trap() { fatal("trap", TESSERA_SIM_PC, "the kernel gave up"); }
+
 void bad_smem(const void* p, u32 bytes, u32 align, const char* what, const void* pc) {
   const i64 at = static_cast<const char*>(p) - me->smem;
   if (!in_smem(p, bytes))

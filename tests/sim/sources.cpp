@@ -10,14 +10,12 @@ namespace {
 
 const std::string root = TESSERA_SOURCE_DIR;
 
-bool exists(const std::string& path) { return std::ifstream(path).good(); }
-
-std::string inline_into(const std::string& text, const std::string& folder, std::set<std::string>& seen) {
+// `place` is where the text is from, below the root.
+std::string inline_into(const std::string& text, const std::string& place, std::set<std::string>& seen) {
+  const std::string folder = place.substr(0, place.rfind('/') + 1);
   std::istringstream in(text);
   std::string line, out;
-  int number = 0;
-  while (std::getline(in, line)) {
-    ++number;
+  for (int number = 1; std::getline(in, line); ++number) {
     if (line.starts_with("#pragma once")) line.clear();
     if (!line.starts_with("#include \"")) {
       out += line + "\n";
@@ -25,19 +23,11 @@ std::string inline_into(const std::string& text, const std::string& folder, std:
     }
     const std::string name = line.substr(10, line.rfind('"') - 10);
     std::string found;
-    for (const std::string& place : {folder + "/" + name, root + "/src/" + name, root + "/tests/" + name})
-      if (found.empty() && exists(place)) found = place;
+    for (const std::string& candidate : {folder + name, "src/" + name, "tests/" + name})
+      if (found.empty() && std::ifstream(root + "/" + candidate).good()) found = candidate;
     if (found.empty()) throw std::runtime_error("no file for " + line);
-    const std::size_t slash = found.rfind('/');
-    if (!seen.insert(found.substr(slash + 1)).second) {
-      out += "\n";
-      continue;
-    }
-    std::ifstream file(found);
-    std::ostringstream content;
-    content << file.rdbuf();
-    out += "#line 1 \"" + found.substr(slash + 1) + "\"\n" + inline_into(content.str(), found.substr(0, slash), seen);
-    out += "#line " + std::to_string(number + 1) + "\n";
+    if (seen.insert(found).second) out += "#line 1 \"" + found + "\"\n" + inline_into(file_text(found), found, seen);
+    out += "#line " + std::to_string(number + 1) + " \"" + place + "\"\n";
   }
   return out;
 }
@@ -54,7 +44,7 @@ std::string file_text(const std::string& path) {
 
 std::string inlined(const std::string& text) {
   std::set<std::string> seen;
-  return inline_into(text, root + "/tests/sim", seen);
+  return inline_into(text, "tests/sim/kernel.cu", seen);
 }
 
 }  // namespace tessera::sim
