@@ -24,8 +24,11 @@ struct ForwardSpec {
   DType dtype = DType::bf16, out_dtype = DType::bf16;  // of q, k, v; of o
   int dim = 64, dim_v = 64;                            // as given; padded inside
   int q_tile = 128, k_tile = 64;                       // rows (query, head) and keys of a tile
-  int warps = 4, stages = 2;
-  int q_copy = 16, k_copy = 16, v_copy = 16, o_copy = 16;  // bytes that pointers and strides allow at a time: 16, 4, 2
+  int warps = 4, stages = 2;  // stages: places in shared memory for tiles of keys and values, 1 to 4
+  int blocks = 1;             // of a multiprocessor, which the compiler keeps registers for
+  bool q_registers = false;   // a warp holds its queries in registers: small dims
+  // Bytes that pointers and strides allow at a time: 16, 8, 4, 2.
+  int q_copy = 16, k_copy = 16, v_copy = 16, o_copy = 16;
   int heads = 1;         // query heads of a group that share a tile; row = query * heads + head
   bool packed = false;   // sequences by prefix sums
   bool paged = false;    // keys and values through a block table

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "emit/kernel_text.hpp"
 #include "tessera/plan.hpp"
 
 namespace tessera::gpu {
@@ -28,14 +29,7 @@ struct Caps {
   bool operator==(const Caps&) const = default;
 };
 
-// One kernel as text, complete: compiled as it stands, without any header. emit/kernel_text.hpp makes them.
-struct KernelText {
-  std::string name;  // of the one extern "C" __global__ function
-  std::string spec;  // the printed KernelSpec: a line for people, and part of the key of the cache
-  std::string source;
-  int threads = 0;             // of a block
-  std::size_t smem_bytes = 0;  // dynamic shared memory of a block
-};
+using emit::KernelText;
 
 struct Resources {
   int registers = 0;      // of a thread

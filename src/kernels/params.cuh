@@ -57,13 +57,21 @@ struct ForwardParams {
   i64 band_lo[max_bands], band_hi[max_bands];  // lo <= k - q <= hi, logical positions
   const RunRange* run_ranges;                  // [maps, query tiles]
   const KeyRun* runs;
-  i64 runs_batch, runs_head, runs_tiles;  // map of (b, h) starts at (b * runs_batch + h * runs_head) * runs_tiles
-  const i64* tiles_before;                // packed: [batch + 1], query tiles of the sequences before
-  i64 tiles;                              // query tiles of one unit of heads, over all sequences; packed: at most
-  i64 kv_split;                           // keys of a split, a multiple of the key tile; splits > 1
+  // The map of (b, h) starts at (b * runs_batch + h * runs_head) * runs_tiles, h the first head of the tile. Packed:
+  // runs_batch is 0, and a query tile has its number over all sequences, tiles_before[b] + tile.
+  i64 runs_batch, runs_head, runs_tiles;
+  const i64* tiles_before;  // packed: [batch + 1], query tiles of the sequences before
+  i64 tiles;                // query tiles of one unit of heads, over all sequences; packed: at most
+  // A query tile: q_tile / heads queries, whose row is query * heads + head. The launch has tiles * units * splits
+  // blocks, units = heads_q / heads; fewer than 2^31, and so are the tokens of each sequence.
+  i64 kv_split;  // keys of a split, a multiple of the key tile; splits > 1
   int splits;
   float* partial_o;  // [items, rows, dim_v], item = (tile * units + unit) * splits + split; normalised by their own sum
+<<<<<<< HEAD
   float* partial_lse;             // [items, rows], base 2 or e as combine.cuh says; -inf: nothing there
+=======
+  float* partial_lse;  // [items, rows], base 2; -inf: nothing there, and no partial_o written
+>>>>>>> 88c23f9 (Forward kernel of the Ampere class and its pieces; kernel texts from specs)
   const void* sinks;              // [heads_q], or null
   int sinks_dtype, sinks_stride;  // 0 f32, 1 bf16, 2 f16
 };

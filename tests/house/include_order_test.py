@@ -47,8 +47,8 @@ def allowed(source, target, is_test):
         return is_test
     if source == "kernels":
         return False
-    if target == "kernels":  # the struct that a launch hands over stands once (src/kernels/params.cuh)
-        return source == "gpu"
+    if target == "kernels":  # what both sides count with stands once (src/kernels/params.cuh, layout.cuh)
+        return source in ("emit", "gpu") or is_test
     if source == "cli" and target in ("mods", "tiles"):  # `tessera explain` draws what no public header shows
         return True
     if source in ("cli", "python") and not is_test:

@@ -1,0 +1,189 @@
+// Texts of kernels: embedded sources, mods, the spec as constants, the entry.
+#include "emit/kernel_text.hpp"
+
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include "emit/kernel_sources.hpp"
+#include "emit/mod_text.hpp"
+#include "kernels/layout.cuh"
+#include "kernels/params.cuh"
+#include "mods/graph.hpp"
+#include "problem/fail.hpp"
+
+namespace tessera::emit {
+namespace {
+
+constexpr int warp_threads = 32, max_dim = 256;
+
+// ------------------------------------------------------------------------------------------------ sources
+std::string_view embedded(std::string_view name) {
+  for (const KernelSource& source : kernel_sources())
+    if (source.name == name) return source.text;
+  problem::fail(Code::internal, "there is no kernel source '", name, "'");
+}
+
+// The name that a line includes; empty: it includes nothing.
+std::string_view included(std::string_view line) {
+  constexpr std::string_view word = "#include \"";
+  if (line.substr(0, word.size()) != word) return {};
+  line.remove_prefix(word.size());
+  return line.substr(0, line.find('"'));
+}
+
+class Inliner {
+ public:
+  void add(std::string_view name) {
+    if (std::find(done_.begin(), done_.end(), name) != done_.end()) return;
+    done_.emplace_back(name);
+    const std::size_t slash = name.rfind('/');
+    const std::string folder(slash == std::string_view::npos ? "" : name.substr(0, slash + 1));
+    std::string_view rest = embedded(name);
+    text_ += "// ---- " + std::string(name) + "\n";
+    while (!rest.empty()) {
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+      if (const std::string_view other = included(line); !other.empty()) add(folder + std::string(other));
+      else if (line != "#pragma once") (text_ += line) += '\n';
+    }
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::vector<std::string> done_;
+  std::string text_;
+};
+
+// ------------------------------------------------------------------------------------------------ specs
+bool one_of(int value, std::initializer_list<int> allowed) {
+  return std::find(allowed.begin(), allowed.end(), value) != allowed.end();
+}
+
+void require(bool holds, const ForwardSpec& spec, const char* what) {
+  if (!holds) problem::fail(Code::internal, "no kernel can be made of this spec: ", what, ": ", spec);
+}
+
+void check(const ForwardSpec& s) {
+  require(s.arch == 80, s, "there are kernels of class 80 alone");
+  require(one_of(static_cast<int>(s.dtype), {static_cast<int>(DType::bf16), static_cast<int>(DType::f16)}), s,
+          "tensor cores take bf16 and f16");
+  require(s.out_dtype == s.dtype || s.out_dtype == DType::f32, s, "o is of the type of q, or f32");
+  require(s.dim >= 1 && s.dim <= max_dim && s.dim_v >= 1 && s.dim_v <= max_dim, s, "dims are 1 to 256");
+  require(s.warps >= 1 && s.warps <= 16 && s.blocks >= 1, s, "1 to 16 warps");
+  require(s.q_tile == 16 * s.warps || s.q_tile == 32 * s.warps, s, "a warp has 16 or 32 rows");
+  require(s.k_tile >= 16 && s.k_tile <= 256 && s.k_tile % 16 == 0, s, "keys come in steps of 16, at most 256");
+  require(s.stages >= 1 && s.stages <= 4, s, "1 to 4 stages");
+  require(s.heads >= 1 && s.heads <= s.q_tile, s, "a tile has at least one query");
+  for (const int bytes : {s.q_copy, s.k_copy, s.v_copy, s.o_copy})
+    require(one_of(bytes, {16, 8, 4, 2}), s, "copies are of 16, 8, 4 or 2 bytes");
+  require(s.bands >= 0 && s.bands <= tessera_kernels::max_bands, s, "at most 8 bands");
+  require(s.keys != Keys::bands || s.mask.nodes.empty(), s, "a mask that bands describe is not evaluated");
+}
+
+const char* element(DType dtype) {
+  return dtype == DType::bf16 ? "ptx::bf16" : dtype == DType::f16 ? "ptx::f16" : "float";
+}
+const char* word(bool value) { return value ? "true" : "false"; }
+const char* word(Keys keys) { return keys == Keys::all ? "all" : keys == Keys::bands ? "bands" : "runs"; }
+
+// The mods as members of the spec, so that the kernels' sources name no emitted function.
+void write_mods(std::ostream& out, const ForwardSpec& s) {
+  const ModOptions options = mod_options(s);
+  out << mod_prelude() << mod_device_prelude() << mod_function("score", s.score, Type::real, s.score_dtypes, options)
+      << mod_function("mask", s.mask, Type::boolean, s.mask_dtypes, options)
+      << "struct Params {\n  tessera_kernels::ForwardParams f;\n  score_arguments score;\n  mask_arguments mask;\n};\n"
+      << "static_assert(sizeof(Params) == " << forward_param_bytes(s) << ", \"as the host packs it\");\n";
+}
+
+void write_spec(std::ostream& out, const ForwardSpec& s) {
+  const auto number = [&](const char* name, int value) {
+    out << "  static constexpr int " << name << " = " << value << ";\n";
+  };
+  const auto flag = [&](const char* name, bool value) {
+    out << "  static constexpr bool " << name << " = " << word(value) << ";\n";
+  };
+  out << "struct Spec {\n  using Params = ::Params;\n  using Element = " << element(s.dtype)
+      << ";\n  using Output = " << element(s.out_dtype) << ";\n";
+  number("dim", s.dim), number("dim_v", s.dim_v), number("q_tile", s.q_tile), number("k_tile", s.k_tile);
+  number("warps", s.warps), number("stages", s.stages), number("heads", s.heads), number("bands", s.bands);
+  number("q_copy", s.q_copy), number("k_copy", s.k_copy), number("v_copy", s.v_copy), number("o_copy", s.o_copy);
+  flag("q_registers", s.q_registers), flag("packed", s.packed), flag("paged", s.paged), flag("lengths", s.lengths);
+  flag("split", s.split), flag("lse", s.lse), flag("sinks", s.sinks);
+  flag("scored", !s.score.nodes.empty()), flag("masked", !s.mask.nodes.empty());
+  out << "  static constexpr tessera_kernels::Keys keys = tessera_kernels::Keys::" << word(s.keys) << ";\n"
+      << "  using Position = " << position_type(s.narrow) << ";\n"
+      << "  PTX float score(float s, Position b, Position h, Position q, Position k, const Params& p) {\n"
+         "    return ::score(s, b, h, q, k, p.score);\n  }\n"
+      << "  PTX bool mask(Position b, Position h, Position q, Position k, const Params& p) {\n"
+         "    return ::mask(0.0f, b, h, q, k, p.mask);\n  }\n};\n";
+}
+
+std::string printed(const ForwardSpec& spec) {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out << spec;
+  return std::move(out).str();
+}
+
+std::string kernel_name(const char* kind, const ForwardSpec& s) {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out << "tessera_" << kind << "_sm" << s.arch << '_' << name(s.dtype) << "_d" << s.dim;
+  if (s.dim_v != s.dim) out << '_' << s.dim_v;
+  out << '_' << s.q_tile << 'x' << s.k_tile;
+  return std::move(out).str();
+}
+
+// `body` is the kernel's function over Spec; `claims` holds of the spec, or the text does not compile.
+KernelText text_of(const char* kind, const char* source, const char* body, const ForwardSpec& s, int threads,
+                   int blocks, std::size_t smem_bytes, const std::string& claims) {
+  KernelText text{kernel_name(kind, s), kind + (": " + printed(s)), "", threads, smem_bytes};
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  out << "// " << text.spec
+      << "\n#ifdef __CUDACC__\n#pragma nv_diag_suppress 177  // of what a text holds, not all is used\n#endif\n"
+      << kernel_source(source);
+  write_mods(out, s);
+  write_spec(out, s);
+  out << claims << "extern \"C\" __global__ void __launch_bounds__(" << threads << ", " << blocks << ")\n    "
+      << text.name << "(const __grid_constant__ Params p) {\n  tessera_kernels::" << body << "<Spec>(p);\n}\n";
+  text.source = std::move(out).str();
+  return text;
+}
+
+}  // namespace
+
+std::string kernel_source(std::string_view name) {
+  Inliner inliner;
+  inliner.add(name);
+  return inliner.take();
+}
+
+ModOptions mod_options(const ForwardSpec& spec) { return {Reals::f32, Functions::device, spec.narrow}; }
+
+std::size_t forward_param_bytes(const ForwardSpec& spec) {
+  return sizeof(tessera_kernels::ForwardParams) + 8 * (argument_words(spec.score) + argument_words(spec.mask));
+}
+
+KernelText forward_text(const ForwardSpec& s) {
+  check(s);
+  const auto bytes = static_cast<std::size_t>(
+      tessera_kernels::forward_shared_bytes(s.q_tile, s.k_tile, s.stages, s.dim, s.dim_v, s.paged));
+  return text_of("forward", "forward_sm80.cuh", "forward_sm80", s, warp_threads * s.warps, s.blocks, bytes,
+                 "static_assert(sizeof(tessera_kernels::Shared<Spec>) == " + std::to_string(bytes) +
+                     ", \"the shared memory that the launch gives\");\n");
+}
+
+KernelText combine_text(const ForwardSpec& given) {
+  check(given);
+  require(given.split, given, "there are no partial results to combine");
+  ForwardSpec s = given;  // what the text does not depend on is left out: one kernel for many
+  s.dim = s.dim_v, s.k_tile = 64, s.warps = s.q_tile / 16, s.stages = 1, s.blocks = 1, s.q_registers = false;
+  s.q_copy = s.k_copy = s.v_copy = 16;
+  s.paged = s.lengths = s.narrow = false, s.keys = Keys::all, s.bands = 0;
+  s.score = {}, s.mask = {}, s.score_dtypes.clear(), s.mask_dtypes.clear();
+  return text_of("combine", "combine.cuh", "combine", s, tessera_kernels::combine_threads, 1, 0, "");
+}
+
+}  // namespace tessera::emit

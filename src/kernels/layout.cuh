@@ -1,0 +1,36 @@
+// How tiles lie in shared memory, in numbers: what the kernel's struct is made of and what a plan counts with. Host and
+// device include this one text.
+// Must not know: host types, instructions.
+#pragma once
+
+// Of member functions; others are PTX (ptx/base.cuh). BOTH: of functions that the host counts with, too.
+#define DEVICE __device__ __forceinline__
+#ifdef __CUDACC__
+#define BOTH static __device__
+#else
+#define BOTH
+#endif
+
+namespace tessera_kernels {
+
+// How a query tile finds its key tiles: as emit::Keys.
+enum class Keys { all, bands, runs };
+
+// Elements of a row that the tensor core works on: whole steps of 16.
+BOTH constexpr int padded_dim(int dim) { return (dim + 15) / 16 * 16; }
+
+// Elements from one row to the next, 16-bit types: an odd number of 16-byte chunks, so that eight neighbouring rows,
+// which ldmatrix reads at once, begin in eight different groups of banks. No swizzle: the address of each fragment is a
+// constant away from a lane's first, for any dim, and costs no instruction (docs/kernels/forward_sm80.md).
+BOTH constexpr int row_pitch(int dim) { return padded_dim(dim) + 8; }
+
+// Shared memory of a block of the forward kernel. The rows of O leave through the memory of Q.
+BOTH constexpr long long forward_shared_bytes(int q_tile, int k_tile, int stages, int dim, int dim_v, bool paged) {
+  const int widest = dim > dim_v ? dim : dim_v;
+  return 2LL * q_tile * row_pitch(widest) + 2LL * stages * k_tile * (row_pitch(dim) + row_pitch(dim_v)) + 4LL * k_tile +
+         (paged ? 32LL * k_tile : 0);
+}
+
+constexpr int combine_threads = 128;
+
+}  // namespace tessera_kernels

@@ -1,0 +1,85 @@
+// Scores before the softmax: the emitted score change, and the masks, which select: what is masked becomes -inf,
+// whatever it was.
+// Must not know: shared memory, softmax.
+#pragma once
+#include "loader.cuh"
+
+namespace tessera_kernels {
+
+// Where the elements of a thread's fragments stand.
+template <class S>
+struct Place {
+  i64 sequence, q_first;  // q_first: logical position of the tile's first query
+  i32 head, n_k;
+  i32 column;  // key of the fragment's first element, in the sequence
+
+  static DEVICE Place make(const Item& item, i32 tile) {
+    return {item.sequence, item.offset + item.first_query, item.head, item.n_k, tile * S::k_tile + fragment_column()};
+  }
+  static DEVICE int row(int m, int half) { return warp_row<S>() + m * 16 + fragment_row(half); }
+  DEVICE i64 query(int row) const { return q_first + row / S::heads; }
+  DEVICE i64 head_of(int row) const { return head + row % S::heads; }
+};
+
+template <class S>
+PTX void change_scores(Scores<S>& x, const Place<S>& at, const typename S::Params& p) {
+  using P = typename S::Position;
+#pragma unroll
+  for (int m = 0; m < Shape<S>::row_groups; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = at.row(m, half);
+      const auto q = (P)at.query(row), h = (P)at.head_of(row);
+#pragma unroll
+      for (int n = 0; n < Shape<S>::key_groups; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& score = x[m][n][half * 2 + e];
+          score = S::score(ptx::mul(score, p.f.scale), (P)at.sequence, h, q, (P)(at.column + n * 8 + e), p);
+        }
+      }
+    }
+  }
+}
+
+// Of a tile that is not full.
+template <class S>
+PTX void mask_scores(Scores<S>& x, const Place<S>& at, const typename S::Params& p) {
+  using P = typename S::Position;
+  const i32 end = at.n_k - at.column;  // columns from here on are beyond the keys
+#pragma unroll
+  for (int m = 0; m < Shape<S>::row_groups; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = at.row(m, half);
+      const i64 q = at.query(row);
+      // Columns [lo, hi) of each band; without bands: all.
+      constexpr int bands = S::keys == Keys::bands && S::bands > 0 ? S::bands : 1;
+      i32 lo[bands], hi[bands];
+      lo[0] = 0x80000000, hi[0] = end;
+      if constexpr (S::keys == Keys::bands) {
+#pragma unroll
+        for (int band = 0; band < bands; ++band) {
+          lo[band] = (i32)clamp(q + p.f.band_lo[band], 0, at.n_k) - at.column;
+          hi[band] = (i32)clamp(q + p.f.band_hi[band] + 1, 0, at.n_k) - at.column;
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < Shape<S>::key_groups; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const i32 column = n * 8 + e;
+          bool attended = false;
+#pragma unroll
+          for (int band = 0; band < bands; ++band) attended = attended || (column >= lo[band] && column < hi[band]);
+          if constexpr (S::masked)
+            attended = attended && S::mask((P)at.sequence, (P)at.head_of(row), (P)q, (P)(at.column + column), p);
+          float& score = x[m][n][half * 2 + e];
+          score = attended ? score : -ptx::infinity();
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tessera_kernels

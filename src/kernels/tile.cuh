@@ -1,0 +1,161 @@
+// A block's tiles: their shape, how they lie in shared memory, and the products of them on the tensor core.
+// A warp has 16 or 32 rows, so that each fragment of keys or values that it reads meets one or two fragments of
+// queries: with 32 rows the tensor core needs half the shared-memory bandwidth. Must not know: masks, softmax, where
+// tiles come from.
+#pragma once
+#include "layout.cuh"
+#include "ptx/arithmetic.cuh"
+#include "ptx/matrix.cuh"
+
+namespace tessera_kernels {
+
+template <class S>
+struct Shape {
+  static constexpr int threads = S::warps * 32;
+  static constexpr int row_groups = S::q_tile / S::warps / 16;  // of 16 rows, of a warp
+  static constexpr int dim_steps = padded_dim(S::dim) / 16;     // of a product of queries and keys
+  static constexpr int key_steps = S::k_tile / 16;              // of a product of probabilities and values
+  static constexpr int key_groups = S::k_tile / 8;              // columns of scores, 8 a fragment
+  static constexpr int dim_groups = padded_dim(S::dim_v) / 8;   // columns of the output
+  static constexpr int q_pitch = row_pitch(S::dim > S::dim_v ? S::dim : S::dim_v);  // O leaves through Q's rows
+  static constexpr int k_pitch = row_pitch(S::dim), v_pitch = row_pitch(S::dim_v);
+  static constexpr int queries = S::q_tile / S::heads;  // rows queries * heads to q_tile are idle
+};
+
+// A row of a page: how far from the tensor's start, in elements.
+struct PagedRow {
+  i64 k, v;
+};
+template <int Rows, bool Paged>
+struct PagedRows {};
+template <int Rows>
+struct PagedRows<Rows, true> {
+  PagedRow rows[2][Rows];  // of this tile and of the next
+};
+
+template <class S>
+struct alignas(16) Shared : PagedRows<S::k_tile, S::paged> {
+  typename S::Element q[S::q_tile * Shape<S>::q_pitch];
+  typename S::Element k[S::stages][S::k_tile * Shape<S>::k_pitch];
+  typename S::Element v[S::stages][S::k_tile * Shape<S>::v_pitch];
+  u32 not_finite[S::k_tile];  // selecting: whether the value of a key holds something that is not finite
+};
+
+// What a thread keeps of its warp's rows. Of group m it has rows g and g + 8, g = lane / 4: half 0 and 1.
+template <class S>
+using Scores = float[Shape<S>::row_groups][Shape<S>::key_groups][4];
+template <class S>
+using Outputs = float[Shape<S>::row_groups][Shape<S>::dim_groups][4];
+
+PTX void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) { ptx::mma_m16n8k16_bf16(d, a, b0, b1); }
+PTX void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1, f16) { ptx::mma_m16n8k16_f16(d, a, b0, b1); }
+PTX u32 pack(float lo, float hi, bf16) { return ptx::pack_bf16(lo, hi); }
+PTX u32 pack(float lo, float hi, f16) { return ptx::pack_f16(lo, hi); }
+PTX bf16 rounded(float x, bf16) { return ptx::to_bf16(x); }
+PTX f16 rounded(float x, f16) { return ptx::to_f16(x); }
+PTX float rounded(float x, float) { return x; }
+// Two ones; the bits of a half that are set where it is infinite or NaN.
+PTX constexpr u32 ones(bf16) { return 0x3f803f80u; }
+PTX constexpr u32 ones(f16) { return 0x3c003c00u; }
+PTX constexpr u32 exponent_bits(bf16) { return 0x7f80u; }
+PTX constexpr u32 exponent_bits(f16) { return 0x7c00u; }
+
+PTX int lane() { return (int)threadIdx.x % 32; }
+PTX int warp() { return (int)threadIdx.x / 32; }
+// Of element e (0 to 3) of a fragment: its row within 16 and its column within 8.
+PTX int fragment_row(int half) { return lane() / 4 + half * 8; }
+PTX int fragment_column() { return lane() % 4 * 2; }
+template <class S>
+PTX int warp_row() {
+  return warp() * Shape<S>::row_groups * 16;
+}
+
+// The warp's queries as fragments: in registers, or read from shared memory whenever they are needed.
+template <class S, bool Registers = S::q_registers>
+struct QueryFragments {
+  const typename S::Element* rows;  // this lane's row
+  static DEVICE QueryFragments make(const typename S::Element* q) {
+    return {q + (warp_row<S>() + lane() % 16) * Shape<S>::q_pitch + lane() / 16 * 8};
+  }
+  DEVICE void read() {}
+  DEVICE void get(u32 (&a)[Shape<S>::row_groups][4], int step) const {
+#pragma unroll
+    for (int m = 0; m < Shape<S>::row_groups; ++m)
+      ptx::ldmatrix_x4(a[m], rows + m * 16 * Shape<S>::q_pitch + step * 16);
+  }
+};
+template <class S>
+struct QueryFragments<S, true> {
+  const typename S::Element* rows;
+  u32 held[Shape<S>::dim_steps][Shape<S>::row_groups][4];
+  static DEVICE QueryFragments make(const typename S::Element* q) {
+    QueryFragments f;
+    f.rows = q + (warp_row<S>() + lane() % 16) * Shape<S>::q_pitch + lane() / 16 * 8;
+    return f;
+  }
+  DEVICE void read() {
+#pragma unroll
+    for (int step = 0; step < Shape<S>::dim_steps; ++step) {
+#pragma unroll
+      for (int m = 0; m < Shape<S>::row_groups; ++m)
+        ptx::ldmatrix_x4(held[step][m], rows + m * 16 * Shape<S>::q_pitch + step * 16);
+    }
+  }
+  DEVICE void get(u32 (&a)[Shape<S>::row_groups][4], int step) const {
+#pragma unroll
+    for (int m = 0; m < Shape<S>::row_groups; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[m][i] = held[step][m][i];
+    }
+  }
+};
+
+// x = Q K^T of the warp's rows and a tile of keys. Fragments are read one step before they are multiplied.
+template <class S>
+PTX void multiply_keys(Scores<S>& x, const QueryFragments<S>& queries, const typename S::Element* k) {
+  using Sh = Shape<S>;
+  constexpr int pairs = Sh::key_groups / 2, total = Sh::dim_steps * pairs;
+  const typename S::Element* const row = k + (lane() % 8 + lane() / 16 * 8) * Sh::k_pitch + lane() / 8 % 2 * 8;
+  const auto at = [&](int i) { return row + i % pairs * 16 * Sh::k_pitch + i / pairs * 16; };
+  u32 a[2][Sh::row_groups][4], b[2][4];
+#pragma unroll
+  for (int m = 0; m < Sh::row_groups; ++m) {
+#pragma unroll
+    for (int n = 0; n < Sh::key_groups; ++n) x[m][n][0] = x[m][n][1] = x[m][n][2] = x[m][n][3] = 0.0f;
+  }
+  queries.get(a[0], 0);
+  ptx::ldmatrix_x4(b[0], at(0));
+#pragma unroll
+  for (int i = 0; i < total; ++i) {
+    const int step = i / pairs, n = i % pairs;
+    if (i + 1 < total) ptx::ldmatrix_x4(b[(i + 1) % 2], at(i + 1));
+    if (n == 0 && step + 1 < Sh::dim_steps) queries.get(a[(step + 1) % 2], step + 1);
+#pragma unroll
+    for (int m = 0; m < Sh::row_groups; ++m) {
+      multiply(x[m][2 * n], a[step % 2][m], b[i % 2][0], b[i % 2][1], typename S::Element{});
+      multiply(x[m][2 * n + 1], a[step % 2][m], b[i % 2][2], b[i % 2][3], typename S::Element{});
+    }
+  }
+}
+
+// o += P V for 16 of the tile's keys: `p` has the probabilities as the matrix instruction takes them.
+template <class S>
+PTX void multiply_values(Outputs<S>& o, const u32 (&p)[Shape<S>::row_groups][4], const typename S::Element* v,
+                         int step) {
+  using Sh = Shape<S>;
+  constexpr int pairs = Sh::dim_groups / 2;
+  const typename S::Element* const row = v + (step * 16 + lane() % 16) * Sh::v_pitch + lane() / 16 * 8;
+  u32 b[2][4];
+  ptx::ldmatrix_x4_trans(b[0], row);
+#pragma unroll
+  for (int n = 0; n < pairs; ++n) {
+    if (n + 1 < pairs) ptx::ldmatrix_x4_trans(b[(n + 1) % 2], row + (n + 1) * 16);
+#pragma unroll
+    for (int m = 0; m < Sh::row_groups; ++m) {
+      multiply(o[m][2 * n], p[m], b[n % 2][0], b[n % 2][1], typename S::Element{});
+      multiply(o[m][2 * n + 1], p[m], b[n % 2][2], b[n % 2][3], typename S::Element{});
+    }
+  }
+}
+
+}  // namespace tessera_kernels
