@@ -67,11 +67,7 @@ struct ForwardParams {
   i64 kv_split;  // keys of a split, a multiple of the key tile; splits > 1
   int splits;
   float* partial_o;  // [items, rows, dim_v], item = (tile * units + unit) * splits + split; normalised by their own sum
-<<<<<<< HEAD
-  float* partial_lse;             // [items, rows], base 2 or e as combine.cuh says; -inf: nothing there
-=======
-  float* partial_lse;  // [items, rows], base 2; -inf: nothing there, and no partial_o written
->>>>>>> 88c23f9 (Forward kernel of the Ampere class and its pieces; kernel texts from specs)
+  float* partial_lse;             // [items, rows], base 2; -inf: nothing there, and no partial_o written
   const void* sinks;              // [heads_q], or null
   int sinks_dtype, sinks_stride;  // 0 f32, 1 bf16, 2 f16
 };
