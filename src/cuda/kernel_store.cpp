@@ -126,8 +126,13 @@ Found KernelStore::where(const Digest& key, int device) {
   if (!installed.empty() && disk_.find(key, arch_name(device), installed)) return Found::disk;
   const Pack* pack = nullptr;
   if (packed(key, device, pack)) return Found::pack;
-  if (installed.empty() && disk_.find(key, arch_name(device), "")) return Found::disk;
-  return Found::nowhere;
+  if (!compiler_.about().missing.empty()) return disk_.find(key, arch_name(device), "") ? Found::disk : Found::nowhere;
+  try {  // a compiler that is older than the device
+    const std::string arch = compiler_.arch_for(device);
+    return arch != arch_name(device) && disk_.find(key, arch, compiler_.id()) ? Found::disk : Found::nowhere;
+  } catch (const Error&) {
+    return Found::nowhere;
+  }
 }
 
 void KernelStore::dump(const gpu::KernelText& text, const Digest& key, const Code* code) const {

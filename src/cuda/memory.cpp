@@ -178,7 +178,8 @@ Captured& Memory::Shared::captured_for(const Current& current, const Capture& ca
     CUdeviceptr device = 0;
     const CUresult code =
         host ? driver->api.host_allocate(&data, wanted, host_portable) : driver->api.memory_allocate(&device, wanted);
-    driver->check(code, host ? "cuMemHostAlloc" : "cuMemAlloc", current.device());
+    if (code != cuda_success)
+      driver->refuse(code, std::to_string(bytes) + " bytes that a graph keeps", current.device());
     found = &captured.emplace_back();
     found->context = current.id(), found->host = host, found->bytes = wanted;
     found->data = host ? static_cast<char*>(data) : reinterpret_cast<char*>(device);
@@ -214,7 +215,8 @@ void* Memory::workspace(const Current& current, CUstream stream, std::size_t byt
     shared_->reclaim(current);
     code = lane.grow(current, bytes, shared_->kept);
   }
-  current.driver().check(code, "a workspace", current.device());
+  if (code != cuda_success)
+    current.driver().refuse(code, "a workspace of " + std::to_string(bytes) + " bytes", current.device());
   return lane.workspace();
 }
 
@@ -244,7 +246,8 @@ std::shared_ptr<void> Memory::allocate(const Current& current, std::size_t bytes
     shared_->reclaim(current);
     code = current.driver().api.memory_allocate(&memory, wanted);
   }
-  current.driver().check(code, "memory of a plan", current.device());
+  if (code != cuda_success)
+    current.driver().refuse(code, std::to_string(bytes) + " bytes that a plan keeps", current.device());
   return {reinterpret_cast<void*>(memory), [driver = shared_->driver, device = current.device()](void* data) {
             // The driver waits for kernels that use it. Nothing is to be done about a refusal: the context is gone, and
             // the memory with it, or the process is ending.

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -34,7 +34,7 @@ struct Stream {
   std::uint64_t id = 0;
   Graph* capture = nullptr;
   std::uint64_t capture_id = 0;
-  std::deque<Node> waiting;  // copies that were asked for and not made yet
+  std::vector<Node> waiting;  // copies that were asked for and not made yet
 };
 struct Event {
   Stream* stream = nullptr;
@@ -66,9 +66,9 @@ struct State {
   std::recursive_mutex mutex;
   int version = 13000, devices = 2, init_result = 0, arch = 90;
   bool pools = true, late_copies = false;
-  std::map<std::string, int> fail;   // function -> what it returns next, once
-  std::map<std::string, int> calls;  // function -> times
-  std::map<char*, Memory> memory;    // what is allocated now, device and pinned
+  std::map<std::string, int, std::less<>> fail;   // function -> what it returns next, once
+  std::map<std::string, int, std::less<>> calls;  // function -> times
+  std::map<char*, Memory> memory;                 // what is allocated now, device and pinned
   std::vector<Launch> launches;
   std::vector<Context*> primaries{};        // by device; null: not retained
   std::map<Stream*, std::uint64_t> copied;  // copies made of each stream
