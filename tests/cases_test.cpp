@@ -23,29 +23,15 @@ TEST(CaseSpec, EveryGeneratedLineReadsBack) {
 }
 
 TEST(CaseSpec, RefusesNonsense) {
-  for (const char* text : {"b",
-                           "b=x",
-                           "b=-1",
-                           "hq=3 hkv=2",
-                           "mask=\"causal",
-                           "mask=nonsense",
-                           "dtype=f64",
-                           "dtype=i32",
-                           "dtype=f32 out=bf16",
-                           "layout=odd",
-                           "family=odd",
-                           "packed=3",
-                           "packed=1/-1",
-                           "packed=1/2,",
-                           "d=0",
-                           "scale=1x",
-                           "what=1",
-                           "workspace=2",
-                           "index=i8",
-                           "seed=-",
-                           "hkv=0",
-                           "threads=-1",
-                           "b=1 sq=1000000 sk=1000000 d=64"})
+  for (const char* text : {"b",           "b=x",           "b=-1",
+                           "hq=3 hkv=2",  "mask=\"causal", "mask=nonsense",
+                           "dtype=f64",   "dtype=i32",     "dtype=f32 out=bf16",
+                           "layout=odd",  "family=odd",    "packed=3",
+                           "packed=1/-1", "packed=1/2,",   "d=0",
+                           "scale=1x",    "what=1",        "workspace=2",
+                           "index=i8",    "seed=-",        "hkv=0",
+                           "threads=-1",  "page=-1",       "used=3,-1",
+                           "used=",       "room=x",        "b=1 sq=1000000 sk=1000000 d=64"})
     EXPECT_THROW(parse_case(text), Error) << text;
 }
 
@@ -80,10 +66,18 @@ TEST(Generate, CoversTheEdges) {
     note("shift", c.shift > 0);
     note("no lse", !c.lse);
     for (int t = 1; t <= 4; ++t) note("threads " + std::to_string(t), c.threads == t);
+    const bool edge = std::any_of(c.used.begin(), c.used.end(),
+                                  [&](std::int64_t n) { return c.page > 1 && n > 0 && n % c.page == 0; });
+    note("lengths", has_lengths(c) && c.page == 0);
+    note("packed lengths", c.room > 0 && c.page == 0);
+    note("page of 1", c.page == 1), note("page of 256", c.page == 256), note("odd page", c.page == 3);
+    note("packed pages", c.room > 0 && c.page > 0), note("last page full", edge);
+    note("shared pages", c.prefix >= c.page && c.page > 0 && c.batch > 1);
+    note("no keys in use", std::count(c.used.begin(), c.used.end(), 0) > 0);
     note("layout " + std::to_string(static_cast<int>(c.layout)), true);
     note("family " + std::to_string(static_cast<int>(c.family)), true);
   }
-  EXPECT_EQ(seen.size(), 8u + 18u + 4u + 5u + 12u) << [&] {
+  EXPECT_EQ(seen.size(), 8u + 18u + 9u + 4u + 5u + 12u) << [&] {
     std::string all;
     for (const std::string& s : seen) all += s + "; ";
     return all;
@@ -142,7 +136,8 @@ TEST(Suite, AcceptsPlainAttention) {
   for (const Failure& failure : report.failures) ADD_FAILURE() << failure;
   EXPECT_EQ(report.cases, 180);
   for (const char* name : {"rows.lengths_0_and_1", "rows.constant_1000", "rows.neg_inf_scores", "rows.one_nan_key",
-                           "masks.far_positions", "sizes.views", "merge.split_sum", "merge.associative"}) {
+                           "masks.far_positions", "sizes.views", "pages.shared_prefix", "pages.equal_contiguous",
+                           "lengths.cache_with_nan_past_the_lengths", "merge.split_sum", "merge.associative"}) {
     report = run(subject, {.case_line = name});
     for (const Failure& failure : report.failures) ADD_FAILURE() << failure;
     EXPECT_EQ(report.cases, 3);

@@ -46,6 +46,23 @@ TEST(Oracle, EqualScoresGiveTheMean) {
   EXPECT_DOUBLE_EQ(exact.lse_ln[0], std::log(3.0));
 }
 
+// Keys 0 1 2 in pages 2 and 0 of two tokens; what the lengths leave out is not read, nor are pages that do not exist.
+TEST(Oracle, ReadsThroughTheTable) {
+  Small dense{{1}, {2, 1, 3}, {1, 2, 3}, 1, 3, 1, 1};
+  Small pool{{1}, {3, NAN, NAN, NAN, 2, 1}, {3, NAN, NAN, NAN, 1, 2}, 1, 6, 1, 1};
+  Inputs in = pool.inputs();
+  in.k.shape = in.v.shape = {3, 2, 1, 1}, in.k.stride = in.v.stride = {2, 1, 1, 1};
+  const std::int32_t table[] = {2, 0, 2147480000}, lengths[] = {3};
+  in.pages = {tensor(table, {1, 3}), tensor(lengths, {1})};
+  const Exact exact = solve(dense.inputs(), {}), paged = solve(in, {});
+  EXPECT_DOUBLE_EQ(paged.o[0], exact.o[0]);
+  EXPECT_DOUBLE_EQ(paged.lse_ln[0], exact.lse_ln[0]);
+  Inputs cut = dense.inputs();
+  const std::int32_t two[] = {2};
+  cut.pages.lengths = tensor(two, {1});
+  EXPECT_DOUBLE_EQ(solve(cut, {}).o[0], (std::exp(2.0) + 2 * std::exp(1.0)) / (std::exp(2.0) + std::exp(1.0)));
+}
+
 TEST(Oracle, OneKeyGivesItsValue) {
   Small s{{3, -4}, {10, 20}, {7, -8, 9}, 1, 1, 2, 3};
   const Exact exact = solve(s.inputs(), {});

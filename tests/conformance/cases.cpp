@@ -89,6 +89,12 @@ void set_field(CaseSpec& c, std::string_view text, const std::string& field, std
     c.packed.clear();
     for (std::string_view part : split(value, ',')) c.packed.push_back(to_lengths(text, field, part));
   } else if (field == "slack") c.slack = to_lengths(text, field, value);
+  else if (field == "used") {
+    c.used.clear();
+    for (std::string_view part : split(value, ',')) c.used.push_back(to_integer(text, field, part));
+  } else if (field == "room") c.room = integer();
+  else if (field == "page") c.page = integer();
+  else if (field == "prefix") c.prefix = integer();
   else if (field == "offset") c.offset = integer();
   else if (field == "offsets") {
     c.offsets.clear();
@@ -121,8 +127,9 @@ void set_field(CaseSpec& c, std::string_view text, const std::string& field, std
     if (error != std::errc{} || end != value.data() + value.size()) refuse(text, field, "a 64-bit number is allowed");
   } else
     refuse(text, field,
-           "b, sq, sk, hq, hkv, d, dv, dtype, out, mask, score, layout, packed, slack, offset, offsets, index, scale, "
-           "sinks, family, lse, threads, workspace, shift, invariant, rows and seed are allowed");
+           "b, sq, sk, hq, hkv, d, dv, dtype, out, mask, score, layout, packed, slack, used, room, page, prefix, "
+           "offset, offsets, index, scale, sinks, family, lse, threads, workspace, shift, invariant, rows and seed are "
+           "allowed");
 }
 
 }  // namespace
@@ -134,7 +141,11 @@ std::ostream& operator<<(std::ostream& out, const CaseSpec& c) {
     out << "packed=";
     for (std::size_t i = 0; i < c.packed.size(); ++i) out << (i ? "," : "") << c.packed[i].q << '/' << c.packed[i].k;
     if (c.slack != Lengths{}) out << " slack=" << c.slack.q << '/' << c.slack.k;
+    if (c.room) out << " room=" << c.room;
   }
+  for (std::size_t i = 0; i < c.used.size(); ++i) out << (i ? "," : " used=") << c.used[i];
+  if (c.page) out << " page=" << c.page;
+  if (c.prefix) out << " prefix=" << c.prefix;
   out << " hq=" << c.heads_q << " hkv=" << c.heads_kv << " d=" << c.dim << " dv=" << c.dim_v
       << " dtype=" << name(c.dtype) << " out=" << name(c.out) << " mask=\"" << c.mask << '"';
   if (c.score != "s") out << " score=\"" << c.score << '"';
@@ -193,13 +204,16 @@ CaseSpec parse_case(std::string_view text) {
     refuse(text, "dtype", "f32, bf16 or f16 is allowed");
   if (spec.out != f32 && spec.out != spec.dtype) refuse(text, "out", "f32 or the input's type is allowed");
   const std::pair<const char*, std::int64_t> counts[] = {
-      {"b", spec.batch},          {"sq", spec.tokens_q},     {"sk", spec.tokens_k}, {"slack", spec.slack.q},
-      {"slack", spec.slack.k},    {"hq", spec.heads_q - 1},  {"d", spec.dim - 1},   {"dv", spec.dim_v - 1},
-      {"hkv", spec.heads_kv - 1}, {"threads", spec.threads}, {"shift", spec.shift}, {"rows", spec.rows}};
+      {"b", spec.batch},          {"sq", spec.tokens_q},     {"sk", spec.tokens_k},  {"slack", spec.slack.q},
+      {"slack", spec.slack.k},    {"hq", spec.heads_q - 1},  {"d", spec.dim - 1},    {"dv", spec.dim_v - 1},
+      {"hkv", spec.heads_kv - 1}, {"threads", spec.threads}, {"shift", spec.shift},  {"rows", spec.rows},
+      {"room", spec.room},        {"page", spec.page},       {"prefix", spec.prefix}};
   for (const auto& [field, least] : counts)
     if (least < 0) refuse(text, field, "the value is too small");
   for (const Lengths& l : spec.packed)
     if (l.q < 0 || l.k < 0) refuse(text, "packed", "lengths of at least 0 are allowed");
+  for (const std::int64_t length : spec.used)
+    if (length < 0) refuse(text, "used", "lengths of at least 0 are allowed");
   if (spec.heads_q % spec.heads_kv != 0) refuse(text, "hq", "a multiple of hkv is allowed");
   if (work(spec) > 1e12) refuse(text, "rows", "the case is too large for the oracle: fewer rows are allowed");
   parse_mask(spec.mask), parse_score(spec.score);
@@ -211,9 +225,18 @@ CaseSpec normalised(CaseSpec c) {
     c.batch = std::ssize(c.packed), c.tokens_q = 0, c.tokens_k = 0;
     for (const Lengths& l : c.packed) c.tokens_q += l.q, c.tokens_k += l.k;
     if (c.layout == Layout::shared) c.layout = Layout::bshd;
+    c.used.clear();
+    std::int64_t longest = 1;
+    for (const Lengths& l : c.packed) longest = std::max(longest, l.k);
+    if (c.room > 0 || c.page > 0) c.room = std::max(c.room, longest), c.slack.k = 0;
   } else {
-    c.slack = {};
+    c.slack = {}, c.room = 0;
+    if (c.page > 0 && c.used.empty()) c.used = {c.tokens_k};
+    if (!c.used.empty()) c.used.resize(static_cast<std::size_t>(c.batch), c.used.back());
+    for (std::int64_t& length : c.used) length = std::min(length, c.tokens_k);
   }
+  if (c.page > 0 && c.layout == Layout::shared) c.layout = Layout::bshd;
+  if (c.page == 0) c.prefix = 0;
   if (!c.offsets.empty()) c.offsets.resize(static_cast<std::size_t>(c.batch), c.offsets.back()), c.offset.reset();
   return c;
 }
@@ -335,6 +358,27 @@ void fit_budget(CaseSpec& c, double budget) {
   }
 }
 
+// Some cases keep their keys in a cache, most of those in pages: lengths at the edges of pages and of the room there
+// is. From numbers of its own, so that what the other cases are does not hang on it.
+void choose_cache(CaseSpec& c, Random& r) {
+  if (!r.chance(0.35)) return;
+  const bool paged = r.chance(0.75);
+  if (paged) c.page = r.pick<std::int64_t>({1, 3, 7, 8, 16, 16, 24, 64, 64, 100, 256, 256});
+  const std::int64_t step = std::max<std::int64_t>(c.page, 1);
+  if (!c.packed.empty()) {
+    for (const Lengths& l : c.packed) c.room = std::max(c.room, l.k);
+    c.room += r.chance(0.3) ? 0 : r.between(1, 3 * step + 20);
+  } else {
+    for (std::int64_t b = 0; b < c.batch; ++b) {
+      std::int64_t length = r.below(c.tokens_k + 1);
+      if (r.chance(0.3)) length = length / step * step + r.between(-1, 1);
+      if (r.chance(0.3)) length = r.pick<std::int64_t>({0, 1, step, c.tokens_k - 1, c.tokens_k, c.tokens_k});
+      c.used.push_back(std::clamp<std::int64_t>(length, 0, c.tokens_k));
+    }
+  }
+  if (paged && r.chance(0.3)) c.prefix = r.between(1, 4 * step);
+}
+
 }  // namespace
 
 CaseSpec generate(std::uint64_t suite_seed, std::int64_t index, DType dtype) {
@@ -392,6 +436,8 @@ CaseSpec generate(std::uint64_t suite_seed, std::int64_t index, DType dtype) {
   if (tough) c.scale.reset();
   fit_budget(c, 4e4 * std::pow(60.0, r.uniform()));
   c.sinks = r.chance(0.15);
+  Random of_cache(c.seed ^ 0xcac4e);
+  choose_cache(c, of_cache);
   return normalised(std::move(c));
 }
 
@@ -431,6 +477,13 @@ std::vector<CaseSpec> simpler(const CaseSpec& c) {
     lower([](const CaseSpec& s) -> const std::int64_t& { return s.tokens_q; }, 0);
     lower([](const CaseSpec& s) -> const std::int64_t& { return s.tokens_k; }, 0);
   }
+  propose([](CaseSpec& s) { s.used.clear(), s.room = s.page = s.prefix = 0; });
+  propose([](CaseSpec& s) { s.page = s.prefix = 0; });
+  propose([](CaseSpec& s) { s.prefix = 0; });
+  for (std::size_t i = 0; i < c.used.size(); ++i)
+    lower([i](const CaseSpec& s) -> const std::int64_t& { return s.used[i]; }, 0);
+  lower([](const CaseSpec& s) -> const std::int64_t& { return s.room; }, 0);
+  lower([](const CaseSpec& s) -> const std::int64_t& { return s.page; }, c.page > 0 ? 1 : 0);
   propose([](CaseSpec& s) { s.heads_q = s.heads_kv = 1; });
   propose([](CaseSpec& s) { s.heads_q /= s.heads_kv, s.heads_kv = 1; });
   propose([](CaseSpec& s) { s.heads_q = s.heads_kv; });

@@ -55,6 +55,10 @@ struct CaseSpec {
   Layout layout = Layout::bshd;
   std::vector<Lengths> packed{};         // not empty: packed sequences; batch and tokens follow from it
   Lengths slack{};                       // packed: rows of the totals that belong to no sequence
+  std::vector<std::int64_t> used{};      // dense: keys in use of each sequence, of tokens_k that there is room for
+  std::int64_t room = 0;                 // packed: keys lie in caches with room for so many; 0: packed as queries are
+  std::int64_t page = 0;                 // not 0: such caches are pages of so many tokens, in random order
+  std::int64_t prefix = 0;               // pages that lie within the first so many tokens are shared by all sequences
   std::optional<std::int64_t> offset{};  // Options::q_offset
   std::vector<std::int64_t> offsets{};   // Inputs::q_offset
   bool wide_index = false;               // prefix sums and offsets in i64
@@ -74,6 +78,9 @@ std::ostream& operator<<(std::ostream& out, const CaseSpec& spec);
 std::string line(const CaseSpec& spec);
 // Reads what line() writes; fields left out keep their defaults. Throws Error(parse) naming the field.
 CaseSpec parse_case(std::string_view text);
+inline bool has_lengths(const CaseSpec& c) { return !c.used.empty() || c.room > 0; }
+// Keys of a sequence that there is room for, where lengths say how many there are.
+inline std::int64_t room_of(const CaseSpec& c) { return c.packed.empty() ? c.tokens_k : c.room; }
 // Makes a hand-written spec self-consistent: heads that divide, lengths that agree.
 CaseSpec normalised(CaseSpec spec);
 double work(const CaseSpec& spec);  // multiply-adds of the oracle, about

@@ -29,8 +29,7 @@ Tensor view(Buffer& buffer, std::int64_t first, const Extents& e, std::array<std
 }
 
 Tensor place(std::vector<std::unique_ptr<Buffer>>& buffers, const CaseSpec& c, DType dtype, Extents e, Layout layout,
-             Poison poison) {
-  const bool packed = !c.packed.empty();
+             Poison poison, bool packed) {
   std::array<std::int64_t, 3> stride{e.tokens * e.heads * e.dim, e.heads * e.dim, e.dim};
   std::int64_t first = 0, elements = e.batch * e.tokens * e.heads * e.dim;
   if (layout == Layout::bhsd) {
@@ -46,28 +45,69 @@ Tensor place(std::vector<std::unique_ptr<Buffer>>& buffers, const CaseSpec& c, D
   return view(*buffers.back(), first, e, stride, packed);
 }
 
-void place_inputs(CaseData& data, const CaseSpec& c) {
-  const bool packed = !c.packed.empty();
+// Keys of each sequence, where lengths say it.
+std::vector<std::int64_t> lengths_of(const CaseSpec& c) {
+  std::vector<std::int64_t> lengths = c.used;
+  for (const Lengths& l : c.packed) lengths.push_back(l.k);
+  return lengths;
+}
+
+// Which page of the pool each page of each sequence is: all different but for those of a shared prefix, in random
+// order, a few left over. Behind the last page in use, and between the rows of the table, stand numbers that are no
+// page.
+std::int64_t place_table(CaseData& data, const CaseSpec& c) {
+  constexpr std::int32_t garbage = 2147480000;
+  Random r(c.seed ^ 0x9a9e5);
+  const std::vector<std::int64_t> lengths = lengths_of(c);
+  const std::int64_t width = (room_of(c) + c.page - 1) / c.page + r.below(2), stride = width + r.below(3);
+  const auto used = [&](std::int64_t length) { return (length + c.page - 1) / c.page; };
+  std::int64_t shared = 0, pages = r.below(4);
+  for (const std::int64_t length : lengths) {
+    shared = std::max(shared, std::min(used(length), c.prefix / c.page));
+    pages += used(length);
+  }
+  std::vector<std::int32_t> order(static_cast<std::size_t>(pages + shared));
+  std::iota(order.begin(), order.end(), 0);
+  for (std::size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[static_cast<std::size_t>(r.below(static_cast<std::int64_t>(i)))]);
+  const std::int64_t batch = std::ssize(lengths);
+  data.buffers.push_back(std::make_unique<Buffer>(i32, batch * stride, 0, Poison::input));
+  auto* entries = static_cast<std::int32_t*>(data.buffers.back()->data());
+  std::fill(entries, entries + batch * stride, garbage);
+  auto next = static_cast<std::size_t>(shared);
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t i = 0; i < used(lengths[static_cast<std::size_t>(b)]); ++i)
+      entries[b * stride + i] = i < shared ? order[static_cast<std::size_t>(i)] : order[next++];
+  data.inputs.pages.block_table = tensor(entries, {batch, width}, {stride, 1});
+  return std::ssize(order);
+}
+
+void place_inputs(CaseData& data, const CaseSpec& c, std::int64_t pages) {
+  const bool packed = !c.packed.empty(), packed_keys = packed && !has_lengths(c);
   const std::int64_t batch = packed ? 1 : c.batch;
   const Extents q{batch, c.tokens_q + c.slack.q, c.heads_q, c.dim};
-  const Extents k{batch, c.tokens_k + c.slack.k, c.heads_kv, c.dim}, v{batch, k.tokens, c.heads_kv, c.dim_v};
+  Extents k{batch, c.tokens_k + c.slack.k, c.heads_kv, c.dim};
+  if (c.page > 0) k.batch = pages, k.tokens = c.page;
+  else if (has_lengths(c)) k.batch = c.batch, k.tokens = room_of(c);
+  const Extents v{k.batch, k.tokens, c.heads_kv, c.dim_v};
   Inputs& in = data.inputs;
   if (c.layout == Layout::qkv) {  // one buffer, a row of q, k and v for each token
-    const bool all = q.tokens == k.tokens;
+    const bool all = q.tokens == k.tokens && !has_lengths(c);
     const std::int64_t q_row = all ? q.heads * q.dim : 0, k_row = k.heads * k.dim,
                        row = q_row + k_row + v.heads * v.dim;
-    data.buffers.push_back(std::make_unique<Buffer>(c.dtype, batch * k.tokens * row, c.shift, Poison::input));
+    data.buffers.push_back(std::make_unique<Buffer>(c.dtype, k.batch * k.tokens * row, c.shift, Poison::input));
     Buffer& buffer = *data.buffers.back();
     const std::int64_t sequence = k.tokens * row;
     if (all) in.q = view(buffer, 0, q, {sequence, row, q.dim}, packed);
-    in.k = view(buffer, q_row, k, {sequence, row, k.dim}, packed);
-    in.v = view(buffer, q_row + k_row, v, {sequence, row, v.dim}, packed);
-    if (!all) in.q = place(data.buffers, c, c.dtype, q, Layout::bshd, Poison::input);
+    in.k = view(buffer, q_row, k, {sequence, row, k.dim}, packed_keys);
+    in.v = view(buffer, q_row + k_row, v, {sequence, row, v.dim}, packed_keys);
+    if (!all) in.q = place(data.buffers, c, c.dtype, q, Layout::bshd, Poison::input, packed);
     return;
   }
-  in.q = place(data.buffers, c, c.dtype, q, c.layout == Layout::shared ? Layout::bshd : c.layout, Poison::input);
-  in.k = place(data.buffers, c, c.dtype, k, c.layout, Poison::input);
-  in.v = place(data.buffers, c, c.dtype, v, c.layout, Poison::input);
+  const Layout q_layout = c.layout == Layout::shared ? Layout::bshd : c.layout;
+  in.q = place(data.buffers, c, c.dtype, q, q_layout, Poison::input, packed);
+  in.k = place(data.buffers, c, c.dtype, k, c.layout, Poison::input, packed_keys);
+  in.v = place(data.buffers, c, c.dtype, v, c.layout, Poison::input, packed_keys);
 }
 
 Tensor integers(CaseData& data, const CaseSpec& c, const std::vector<std::int64_t>& values) {
@@ -163,6 +203,7 @@ void spoil(const CaseData& data, const CaseSpec& c, Random& r) {
       for (std::int64_t key : attended.keys(s, 0, q)) ++readers[key];
     for (std::int64_t key = 0; key < s.k_count; ++key) {
       if (c.family == Family::nan_masked) {
+        if (key < c.prefix) continue;  // other sequences may attend to it
         if (readers[key] == s.q_count) continue;
         if (readers[key] > 0 && !r.chance(0.1)) continue;
       } else if (!r.chance(0.02)) {
@@ -263,12 +304,14 @@ CaseData make_data(const CaseSpec& c) {
   CaseData data;
   data.options.mask = parse_mask(c.mask), data.options.score = parse_score(c.score);
   data.options.scale = c.scale, data.options.q_offset = c.offset, data.options.batch_invariant = c.invariant;
-  place_inputs(data, c);
+  place_inputs(data, c, c.page > 0 ? place_table(data, c) : 0);
   if (!c.packed.empty()) {
     std::vector<std::int64_t> cu_q{0}, cu_k{0};
     for (const Lengths& l : c.packed) cu_q.push_back(cu_q.back() + l.q), cu_k.push_back(cu_k.back() + l.k);
-    data.inputs.packed = {integers(data, c, cu_q), integers(data, c, cu_k)};
+    data.inputs.packed.cu_q = integers(data, c, cu_q);
+    if (!has_lengths(c)) data.inputs.packed.cu_k = integers(data, c, cu_k);
   }
+  if (has_lengths(c)) data.inputs.pages.lengths = integers(data, c, lengths_of(c));
   if (!c.offsets.empty()) data.inputs.q_offset = integers(data, c, c.offsets);
   data.sequences = sequences(data.inputs, data.options);
   Random random(c.seed);
@@ -292,7 +335,7 @@ OutputSet CaseData::make_outputs(const CaseSpec& c) const {
   const Layout layout = c.layout == Layout::bhsd || c.layout == Layout::sliced ? c.layout : Layout::bshd;
   const std::int64_t batch = packed ? 1 : c.batch, tokens = c.tokens_q + c.slack.q;
   std::vector<std::unique_ptr<Buffer>> made;
-  set.outputs.o = place(made, c, c.out, {batch, tokens, c.heads_q, c.dim_v}, layout, Poison::output);
+  set.outputs.o = place(made, c, c.out, {batch, tokens, c.heads_q, c.dim_v}, layout, Poison::output, packed);
   set.o_buffer = std::move(made.back());
   set.o_owned.resize(static_cast<std::size_t>(set.o_buffer->elements()));
   if (c.lse) {
@@ -351,6 +394,25 @@ std::string first_difference(const Outputs& a, const Sequence& in_a, const Outpu
                std::to_string(element(b.lse, l_b));
     }
   return {};
+}
+
+Contiguous contiguous_keys(const Inputs& inputs, const Sequence& s) {
+  Contiguous copy;
+  const auto copied = [&](const Tensor& from) {
+    const std::int64_t heads = heads_of(from), dim = dim_of(from);
+    copy.buffers.push_back(
+        std::make_unique<Buffer>(from.dtype, std::max<std::int64_t>(s.k_count, 1) * heads * dim, 0, Poison::input));
+    const Tensor to = tensor(copy.buffers.back()->data(), from.dtype, {1, s.k_count, heads, dim});
+    const std::int64_t size = size_bytes(from.dtype);
+    for (std::int64_t token = 0; token < s.k_count; ++token)
+      for (std::int64_t head = 0; head < heads; ++head)
+        std::memcpy(to.as<char>() + (token * heads + head) * dim * size,
+                    from.as<const char>() + k_row_offset(from, s, token, head) * size,
+                    static_cast<std::size_t>(dim * size));
+    return to;
+  };
+  copy.k = copied(inputs.k), copy.v = copied(inputs.v);
+  return copy;
 }
 
 Tensor rows_of(const Tensor& t, const Sequence& s, bool of_queries, std::int64_t first, std::int64_t count) {

@@ -37,7 +37,15 @@ CaseData make_data(const CaseSpec& spec);
 std::string first_difference(const Outputs& a, const Sequence& in_a, const Outputs& b, const Sequence& in_b,
                              std::int64_t query_in_a, std::int64_t query_in_b, std::int64_t count);
 
-// A view of some queries (and all keys) of a dense or packed tensor's sequence, as a dense batch of one.
+// The keys and values of one sequence, side by side, as a dense batch of one.
+struct Contiguous {
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  Tensor k, v;
+};
+Contiguous contiguous_keys(const Inputs& inputs, const Sequence& sequence);
+
+// A view of some queries (and all keys, where they are not in pages) of a dense or packed tensor's sequence, as a dense
+// batch of one.
 Tensor rows_of(const Tensor& tensor, const Sequence& sequence, bool of_queries, std::int64_t first, std::int64_t count);
 
 }  // namespace tessera::conformance

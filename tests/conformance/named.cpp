@@ -1,7 +1,5 @@
 #include "named.hpp"
 
-#include <sys/mman.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -9,6 +7,7 @@
 #include <memory>
 
 #include "check.hpp"
+#include "reservation.hpp"
 
 namespace tessera::conformance {
 NamedCase of_lines(std::string name, std::string owed, std::vector<std::string> lines, bool every_dtype) {
@@ -37,13 +36,10 @@ NamedCase of_body(std::string name, std::string owed, std::function<double(const
   return {std::move(name), std::move(owed), every_dtype, std::move(run)};
 }
 
-namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 CaseSpec spec_of(const std::string& text, DType dtype) {
   CaseSpec spec = parse_case(text);
-  spec.dtype = spec.out = dtype;
+  spec.dtype = dtype;
+  if (text.find("out=") == std::string::npos) spec.out = dtype;
   return spec;
 }
 
@@ -59,6 +55,10 @@ void require_same_bits(const CaseData& data, const Outputs& a, const Outputs& b,
     require(text.empty(), what + ": " + text);
   }
 }
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // --------------------------------------------------------------------------------------------------- rows and garbage
 double constant_gives_exact_mean(const Subject& subject, DType dtype) {
@@ -202,24 +202,6 @@ double large_masks_are_cheap(const Subject&, DType) {
 }
 
 // ------------------------------------------------------------------------------------------------------------- sizes
-// Address space without memory behind it until it is touched. Shared, so that limits of private memory do not count it.
-class Reservation {
- public:
-  explicit Reservation(std::size_t bytes) : bytes_(bytes) {
-    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    require(data_ != MAP_FAILED, "no address space of " + std::to_string(bytes) + " bytes");
-    madvise(data_, bytes, MADV_NOHUGEPAGE);  // a huge page for each row would be real memory
-  }
-  Reservation(const Reservation&) = delete;
-  Reservation& operator=(const Reservation&) = delete;
-  ~Reservation() { munmap(data_, bytes_); }
-  void* data() const { return data_; }
-
- private:
-  std::size_t bytes_;
-  void* data_;
-};
-
 // One axis at a time gets a stride of 2^30 elements (or enough for its last row to lie beyond 2^31).
 double strides_beyond_32_bits(const Subject& subject, DType dtype) {
   double worst = 0;
@@ -434,6 +416,7 @@ std::vector<NamedCase> make_named_cases() {
   for (const char* pair : {"d=128 dv=64", "d=192 dv=128", "d=1 dv=512", "d=512 dv=1", "d=3 dv=7", "d=65 dv=63"})
     dims.push_back("b=1 sq=35 sk=45 hq=2 hkv=1 " + std::string(pair) + " out=f32");
   all.push_back(of_lines("sizes.dims", "right for every dim, dv != d too", dims));
+  for (NamedCase& c : page_cases()) all.push_back(std::move(c));
   for (NamedCase& c : mod_cases()) all.push_back(std::move(c));
   for (NamedCase& c : merge_cases()) all.push_back(std::move(c));
   return all;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cases.hpp"
+#include "data.hpp"
 
 namespace tessera::conformance {
 
@@ -20,6 +21,12 @@ const std::vector<NamedCase>& named_cases();
 NamedCase of_lines(std::string name, std::string owed, std::vector<std::string> lines, bool every_dtype = true);
 NamedCase of_body(std::string name, std::string owed, std::function<double(const Subject&, DType)> body,
                   bool every_dtype = true);
+// What such bodies are made of: a line in the dtype that runs; one guarded call; two results that must be the same.
+CaseSpec spec_of(const std::string& text, DType dtype);
+OutputSet run_once(const Subject& subject, const CaseSpec& spec, const CaseData& data);
+void require_same_bits(const CaseData& data, const Outputs& a, const Outputs& b, const std::string& what);
+// Of caches: lengths, pages.
+std::vector<NamedCase> page_cases();
 // Of merge(): partial results, split sums.
 std::vector<NamedCase> merge_cases();
 // Of masks and score changes beyond causal and windows.

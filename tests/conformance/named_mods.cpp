@@ -12,13 +12,6 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-CaseSpec spec_of(const std::string& text, DType dtype) {
-  CaseSpec spec = parse_case(text);
-  spec.dtype = dtype;
-  if (text.find("out=") == std::string::npos) spec.out = dtype;
-  return spec;
-}
-
 // A mod on: grouped heads, packed sequences (one without queries), positions by call and by sequence, dim_v != dim,
 // one query for many keys.
 std::vector<std::string> on_every_call(const std::string& mod) {
@@ -30,12 +23,6 @@ std::vector<std::string> on_every_call(const std::string& mod) {
           "b=1 sq=70 sk=90 hq=2 hkv=1 d=80 dv=24 layout=sliced " + mod,
           "b=2 sq=1 sk=700 hq=14 hkv=2 d=64 " + mod,
           "b=1 sq=2 sk=5000 hq=4 hkv=1 d=16 threads=2 " + mod};
-}
-
-OutputSet run_once(const Subject& subject, const CaseSpec& spec, const CaseData& data) {
-  OutputSet set = data.make_outputs(spec);
-  call(subject, data, data.inputs, set, data.options, spec.threads, spec.workspace, "the call");
-  return set;
 }
 
 double judged(const CaseSpec& spec, const CaseData& data, const OutputSet& got) {

@@ -91,6 +91,7 @@ Exact attend_exactly(const Inputs& inputs, const Options& options, std::span<con
 std::vector<Sequence> sequences(const Inputs& inputs, const Options& options) {
   std::vector<Sequence> all;
   const bool packed = inputs.packed.cu_q.defined();
+  const Tensor &lengths = inputs.pages.lengths, &table = inputs.pages.block_table;
   const std::int64_t count = packed ? inputs.packed.cu_q.shape[0] - 1 : inputs.q.shape[0];
   const auto integer = [](const Tensor& tensor, std::int64_t i) {
     return static_cast<std::int64_t>(element(tensor, i * tensor.stride[0]));
@@ -99,8 +100,12 @@ std::vector<Sequence> sequences(const Inputs& inputs, const Options& options) {
     Sequence s{.index = i, .q_count = inputs.q.shape[1], .k_count = inputs.k.shape[1]};
     if (packed) {
       s.q_begin = integer(inputs.packed.cu_q, i), s.q_count = integer(inputs.packed.cu_q, i + 1) - s.q_begin;
-      s.k_begin = integer(inputs.packed.cu_k, i), s.k_count = integer(inputs.packed.cu_k, i + 1) - s.k_begin;
     }
+    if (packed && !lengths.defined())
+      s.k_begin = integer(inputs.packed.cu_k, i), s.k_count = integer(inputs.packed.cu_k, i + 1) - s.k_begin;
+    if (lengths.defined()) s.k_count = integer(lengths, i);
+    if (table.defined())
+      s.pages = table.as<const std::int32_t>() + i * table.stride[0], s.page_size = inputs.k.shape[1];
     s.q_offset =
         inputs.q_offset.defined() ? integer(inputs.q_offset, i) : options.q_offset.value_or(s.k_count - s.q_count);
     all.push_back(s);
@@ -151,6 +156,8 @@ std::int64_t q_row_offset(const Tensor& t, const Sequence& s, std::int64_t token
   return (s.q_begin + token) * t.stride[0] + head * t.stride[1];
 }
 std::int64_t k_row_offset(const Tensor& t, const Sequence& s, std::int64_t token, std::int64_t head) {
+  if (s.pages)
+    return s.pages[token / s.page_size] * t.stride[0] + token % s.page_size * t.stride[1] + head * t.stride[2];
   if (t.rank == 4) return s.index * t.stride[0] + token * t.stride[1] + head * t.stride[2];
   return (s.k_begin + token) * t.stride[0] + head * t.stride[1];
 }

@@ -12,12 +12,14 @@
 
 namespace tessera::conformance {
 
-// One sequence: where its rows lie on the token axis and which logical positions they have.
+// One sequence: where its rows lie on the token axis, or in which pages, and which logical positions they have.
 struct Sequence {
   std::int64_t index = 0;
   std::int64_t q_begin = 0, q_count = 0;  // begin: packed rows only, else 0
   std::int64_t k_begin = 0, k_count = 0;
-  std::int64_t q_offset = 0;  // logical position of the first query
+  std::int64_t q_offset = 0;            // logical position of the first query
+  const std::int32_t* pages = nullptr;  // [..] of the keys, page_size tokens each; null: none
+  std::int64_t page_size = 0;
 };
 std::vector<Sequence> sequences(const Inputs& inputs, const Options& options);
 

@@ -54,24 +54,40 @@ Bindings cut(const CaseData& data, std::int64_t positions, std::int64_t keys) {
 Scratch other(Scratch s) { return s == Scratch::arena ? Scratch::exact : Scratch::arena; }
 
 // Computes queries [first, first + count) of one sequence alone, as a dense or packed batch of one, and compares bits.
+// Keys in a cache are copied out of it, or stay in their pages (`cached`).
 void compare_alone(const Subject& subject, const CaseSpec& c, const CaseData& data, const Outputs& whole,
-                   const Sequence& s, std::int64_t first, std::int64_t count, bool packed, const std::string& which) {
+                   const Sequence& s, std::int64_t first, std::int64_t count, bool packed, const std::string& which,
+                   bool cached = false) {
   CaseSpec alone = c;
   alone.layout = Layout::bshd, alone.batch = 1, alone.packed.clear(), alone.slack = {}, alone.offsets.clear();
   alone.tokens_q = count, alone.tokens_k = s.k_count;
+  alone.used.clear(), alone.room = alone.page = alone.prefix = 0;
   CaseData one;
   one.options = data.options;
   one.options.q_offset = s.q_offset + first;
   one.inputs.bind = cut(data, s.q_offset + first + count, s.k_count), one.inputs.sinks = data.inputs.sinks;
   one.inputs.q = rows_of(data.inputs.q, s, true, first, count);
-  one.inputs.k = rows_of(data.inputs.k, s, false, 0, s.k_count);
-  one.inputs.v = rows_of(data.inputs.v, s, false, 0, s.k_count);
+  Contiguous keys;
+  if (cached) {
+    one.inputs.k = data.inputs.k, one.inputs.v = data.inputs.v, one.inputs.pages = data.inputs.pages;
+    Tensor &lengths = one.inputs.pages.lengths, &table = one.inputs.pages.block_table;
+    lengths.data = lengths.as<char>() + s.index * size_bytes(lengths.dtype), lengths.shape[0] = 1;
+    table.data = table.as<std::int32_t>() + s.index * table.stride[0], table.shape[0] = 1;
+  } else if (s.pages) {
+    keys = contiguous_keys(data.inputs, s);
+    one.inputs.k = keys.k, one.inputs.v = keys.v;
+  } else {
+    one.inputs.k = rows_of(data.inputs.k, s, false, 0, s.k_count);
+    one.inputs.v = rows_of(data.inputs.v, s, false, 0, s.k_count);
+  }
   std::int32_t cu_q[2] = {0, static_cast<std::int32_t>(count)}, cu_k[2] = {0, static_cast<std::int32_t>(s.k_count)};
   if (packed) {
     alone.packed = {{count, s.k_count}};
-    for (Tensor* t : {&one.inputs.q, &one.inputs.k, &one.inputs.v})
-      *t = tensor(t->data, t->dtype, {t->shape[1], t->shape[2], t->shape[3]}, {t->stride[1], t->stride[2], 1});
-    one.inputs.packed = {tensor(cu_q, {2}), tensor(cu_k, {2})};
+    const auto flat = [](Tensor& t) {
+      t = tensor(t.data, t.dtype, {t.shape[1], t.shape[2], t.shape[3]}, {t.stride[1], t.stride[2], 1});
+    };
+    flat(one.inputs.q), one.inputs.packed.cu_q = tensor(cu_q, {2});
+    if (!cached) flat(one.inputs.k), flat(one.inputs.v), one.inputs.packed.cu_k = tensor(cu_k, {2});
   }
   one.sequences = sequences(one.inputs, one.options);
   const OutputSet set = one.make_outputs(alone);
@@ -94,7 +110,7 @@ void check_invariance(const Subject& subject, const CaseSpec& c, const CaseData&
                 "the chunk of queries [" + std::to_string(cut) + ", " + std::to_string(cut + length) +
                     ") of sequence " + std::to_string(s.index));
   compare_alone(subject, c, data, whole, s, s.q_count - 1, 1, was_packed,
-                "the last query of sequence " + std::to_string(s.index) + " alone");
+                "the last query of sequence " + std::to_string(s.index) + " alone", s.pages != nullptr);
 }
 
 }  // namespace
