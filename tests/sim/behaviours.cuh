@@ -1,5 +1,5 @@
-// Small kernels, right ones and wrong ones, each for one thing that the emulated GPU does or notices. behaviours.cpp makes
-// one text of them all, with a switch over Params::which in the order of this file.
+// Small kernels, right ones and wrong ones, each for one thing that the emulated GPU does or notices. behaviours.cpp
+// makes one text of them all, with a switch over Params::which in the order of this file.
 #pragma once
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/barriers.cuh"
@@ -14,9 +14,9 @@ using ptx::u32;
 
 struct Params {
   u32 which;
-  u32* out;      // [1024]
+  u32* out;       // [1024]
   const u32* in;  // [1024], 0, 1, 2 ...
-  u32* fresh;    // [64], nobody has written it
+  u32* fresh;     // [64], nobody has written it
 };
 struct alignas(16) Shared {
   u32 a[1024];
