@@ -227,8 +227,9 @@ std::shared_ptr<const LoadedCode> make(const CompileOptions& options, const std:
 }  // namespace
 
 std::string complete_text(bool checked, const std::string& name, const std::string& text) {
-  std::string all = checked ? "#define TESSERA_SIM_CHECKED 1\n" : "";
-  std::size_t lines = checked ? 1 : 0;
+  // NVRTC knows the functions of math.h by itself.
+  std::string all = std::string("#include <math.h>\n") + (checked ? "#define TESSERA_SIM_CHECKED 1\n" : "");
+  std::size_t lines = checked ? 2 : 1;
   // What instructions mean goes by the name of a file of its own: reports name the line that uses them. The other lines
   // are those of the file that is kept, unless the text itself says better.
   const auto add = [&](std::string_view from, bool renames) {
