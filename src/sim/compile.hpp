@@ -2,6 +2,7 @@
 // stays in memory and in a folder, under a name made of all that it depends on. Several threads, and several processes,
 // may compile at a time. Must not know: launches, engines.
 #pragma once
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,10 @@ struct NamedText {
 };
 // Compiles what is not there yet, `jobs` at a time (0: as many as there are processors).
 void compile_ahead(const CompileOptions& options, const std::vector<NamedText>& texts, int jobs);
+
+// For tests that plant bugs: every text that is compiled from now on goes through `edit` first, and what becomes of it
+// into `folder`. Not to be called while others compile.
+void plant(std::function<std::string(const std::string&)> edit, const std::string& folder);
 
 // What stands before and behind the text of a kernel: device.hpp and builtins.hpp (made by cmake/EmbedShared.cmake's
 // manner), and the entry by which it is called.

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 #include <mutex>
 #include <numeric>
 
@@ -15,22 +16,26 @@ void forget_histories(const Regions& regions);
 
 namespace {
 
-struct sigaction previous_action {};
+constexpr int watched[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+struct sigaction previous_actions[std::size(watched)];
 
-void on_fault(int, siginfo_t* info, void* context) {
+void on_fault(int signal, siginfo_t* info, void* context) {
   if (!m || !me) {  // not ours
-    sigaction(SIGSEGV, &previous_action, nullptr);
-    return;
+    for (std::size_t i = 0; i < std::size(watched); ++i)
+      if (watched[i] == signal) sigaction(signal, &previous_actions[i], nullptr);
+    return;  // to the same instruction, with the action of before
   }
   const auto* pc = reinterpret_cast<const char*>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]) + 1;
-  const bool in_kernel = pc >= m->code.text_begin && pc < m->code.text_end;
+  if (pc < m->code.text_begin || pc >= m->code.text_end) pc = nullptr;
+  if (signal == SIGILL) fatal("out of bounds", pc, "an index beyond its array");
+  if (signal == SIGFPE) fatal("arithmetic", pc, "an integer is divided by zero");
   const char* at = static_cast<const char*>(info->si_addr);
-  if (at >= me->stack - 4096 && at < me->stack) fatal("stack overflow", in_kernel ? pc : nullptr, "of a thread");
+  if (at >= me->stack - 4096 && at < me->stack) fatal("stack overflow", pc, "of a thread");
   const i64 off = at - me->smem;
   std::string text = near_text(*m->regions, at);
   if (off >= -i64(red_zone) && off < i64(me->smem_bytes + red_zone))
     text = "shared memory at offset " + std::to_string(off) + " of " + std::to_string(me->smem_bytes) + " bytes";
-  fatal("out of bounds", in_kernel ? pc : nullptr, "memory that is not there: " + text);
+  fatal("out of bounds", pc, "memory that is not there: " + text);
 }
 
 void watch_faults() {
@@ -39,7 +44,7 @@ void watch_faults() {
     struct sigaction action {};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-    sigaction(SIGSEGV, &action, &previous_action);
+    for (std::size_t i = 0; i < std::size(watched); ++i) sigaction(watched[i], &action, &previous_actions[i]);
   });
 }
 

@@ -320,3 +320,8 @@ BEHAVIOUR(tickets) {
 BEHAVIOUR(a_trap) {
   if (t == 5) ptx::trap();
 }
+BEHAVIOUR(index_beyond_its_array) {
+  u32 mine[4] = {t, t + 1, t + 2, t + 3};
+  p.out[t] = mine[p.in[t] % 5];
+}
+BEHAVIOUR(division_by_zero) { p.out[t] = t / p.in[0]; }

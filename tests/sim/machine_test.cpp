@@ -169,6 +169,14 @@ TEST(Machine, SchedulesOrderBlocks) {
   EXPECT_NE(mixed, other);
 }
 
+TEST(Machine, IndicesStayInTheirArraysAndNothingIsDividedByZero) {
+  const Behaviour b = behave("index_beyond_its_array");
+  only(b, "out of bounds");
+  EXPECT_TRUE(says(b, "thread 4 (warp 0 lane 4) [behaviours.cuh:")) << text_of(b.result);
+  EXPECT_TRUE(says(b, "an index beyond its array")) << text_of(b.result);
+  only(behave("division_by_zero", plain()), "arithmetic");
+}
+
 TEST(Machine, ATrapEndsTheLaunch) {
   const Behaviour b = behave("a_trap", plain());
   only(b, "trap");
