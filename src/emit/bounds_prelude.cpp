@@ -61,6 +61,16 @@ struct Elements {
     return sum;
   }
 };
+// One element, for who looks at many of a line at the same time.
+template <class Key, class T>
+static __device__ SummaryEntry one_element(const Elements<Key, T>& elements, int64 line, int64 column) {
+  SummaryEntry sum = no_elements();
+  add_element(sum, Key::of(elements.line_at(line)[column * elements.stride[3]]), Key::real, elements.names, line);
+  return sum;
+}
+struct NoScan {  // for the passes that read no table
+  __device__ SummaryEntry operator()(int64, int64, int64) const { return any_element(); }
+};
 template <class Key, class T>
 static LONG_FUNCTION SummaryEntry loaded(const Elements<Key, T>& elements, const SummaryView& table, const IntegerRange& outer,
                                       const IntegerRange& inner, const IntegerRange& row, const IntegerRange& column) {

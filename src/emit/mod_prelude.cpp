@@ -4,8 +4,25 @@
 namespace tessera::emit {
 
 std::string_view mod_prelude() {
-  static constexpr std::string_view text = R"(#if !defined(__CUDACC__) && !defined(TESSERA_SIM_DEVICE)
-#include <math.h>
+  static constexpr std::string_view text = R"(#ifndef __CUDACC__
+extern "C" {  // the library of the host, without its headers
+float expf(float) noexcept;
+float exp2f(float) noexcept;
+float logf(float) noexcept;
+float tanhf(float) noexcept;
+float sqrtf(float) noexcept;
+float erff(float) noexcept;
+float powf(float, float) noexcept;
+float fabsf(float) noexcept;
+double exp(double) noexcept;
+double exp2(double) noexcept;
+double log(double) noexcept;
+double tanh(double) noexcept;
+double sqrt(double) noexcept;
+double erf(double) noexcept;
+double pow(double, double) noexcept;
+double fabs(double) noexcept;
+}
 #endif
 namespace mod_math {
 static_assert(sizeof(long long) == 8 && sizeof(int) == 4 && sizeof(short) == 2, "the sizes that the text is made for");

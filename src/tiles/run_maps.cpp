@@ -2,17 +2,16 @@
 
 #include <algorithm>
 
+#include "tiles/decisions.hpp"
+
 namespace tessera::tiles {
 namespace {
 
-// Deciding a pair or a box costs some 50 ns, attention a few ns for each pair. A mask that is mixed everywhere has as
-// many tiles to decide as there are: beyond a fifth of a second, what grows with the queries alone must do, which is
-// more than documents or blocks of any size take.
+// Of all query tiles of a map.
 std::size_t worthwhile(const Grid& grid) {
-  constexpr double most = 1 << 22, of_a_row = 128;
-  const double pairs = static_cast<double>(grid.queries) * static_cast<double>(grid.keys);
-  const double capped = std::min(pairs / 256, most + of_a_row * static_cast<double>(grid.query_tiles()));
-  return static_cast<std::size_t>(capped) + 4096;
+  const std::int64_t tiles = grid.query_tiles();
+  if (tiles == 0) return least_effort;
+  return static_cast<std::size_t>(tiles * row_effort(grid.q_tile, grid.keys, tiles) + least_effort);
 }
 
 }  // namespace

@@ -45,3 +45,15 @@ SHARED void halve(Row& row, int64 begin, int64 end) {
     begin = end, end = ends[--waiting];
   }
 }
+
+// How many evaluations, of boxes or of single pairs, the runs of one query tile are worth, beside least_effort. Deciding
+// a pair or a box costs some 50 ns on one core, attention a few ns for each pair. A mask that is mixed everywhere has as
+// many tiles to decide as there are: beyond a fifth of a second for all query tiles, what grows with the queries alone
+// must do, which is more than documents or blocks of any size take. The host has the sum of all query tiles for them
+// together, a device one share for each: where neither ends, the runs are the same.
+constexpr int64 least_effort = 4096;
+SHARED int64 row_effort(int64 queries, int64 keys, int64 query_tiles) {
+  const int64 most = 1 << 22, of_a_row = 128;
+  const int64 pairs = keys <= (most << 8) / queries ? queries * keys / 256 : most;
+  return lower(pairs, most / query_tiles + of_a_row);
+}
