@@ -83,12 +83,22 @@ static __device__ inline int max(int a, int b) { return a > b ? a : b; }
 static __device__ inline int abs(int a) { return a < 0 ? -a : a; }
 static __device__ inline int sign(int a) { return (a > 0) - (a < 0); }
 
-// Tables: an index in [0, last]; where an element lies whose steps along an axis are so many elements, or bytes.
+// Tables. One without elements is a zero, which its address leads to; so that nothing is asked at each element.
+#ifdef __CUDACC__
+static __device__ const long long zero_element = 0;
+#else
+static const long long zero_element = 0;
+#endif
+template <class T>
+static __device__ inline const T* or_zeros(const T* at) {
+  return at ? at : (const T*)&zero_element;
+}
+// An index in [0, last]; where an element lies whose steps along an axis are so many elements, or bytes.
 static __device__ inline long long clamp(long long index, long long last) {
   return index < 0 ? 0 : index > last ? last : index;
 }
-static __device__ inline int clamp(int index, int last) { return index < 0 ? 0 : index > last ? last : index; }
-static __device__ inline int at_most(int index, int last) { return index > last ? last : index; }
+static __device__ inline int clamp(int index, int last) { return max(0, min(index, last)); }
+static __device__ inline int at_most(int index, int last) { return min(index, last); }
 template <class T>
 static __device__ inline const T* on(const T* at, long long index, long long stride) {
   return at + index * stride;

@@ -92,8 +92,8 @@ class Writer {
     const std::string table = "args.t" + std::to_string(node.slot);
     const bool searches = node.op == Op::upper_bound;
     const std::size_t last = node.arg_count - std::size_t{1}, indices = searches ? last : node.arg_count;
-    // One axis after the other, so that what does not change in a loop is added before it.
-    std::string place = table;
+    // Without elements: all zeros. One axis after the other, so that what does not change in a loop is added before it.
+    std::string place = searches ? table : "mod_math::or_zeros(" + table + ")";
     for (std::size_t i = 0; i < indices; ++i) {
       const std::string axis = "[" + std::to_string(i) + "]";
       Value index = values_[node.arg[i]];
@@ -109,11 +109,9 @@ class Writer {
                   values_[node.arg[last]].text + ") : 0",
               {0, every_i64.hi}};
     }
-    // Without elements: all zeros.
     std::string before(element.before);
     if (is_device() && element.dtype == f16) before = "mod_device::from_f16(";
-    std::string text = table + " ? " + before + "mod_math::element(" + place + ")" + std::string(element.after);
-    text += std::string(" : ") + (element.type == Type::boolean ? "false" : "0");
+    const std::string text = before + "mod_math::element(" + place + ")" + std::string(element.after);
     return {text, element.type == Type::integer ? of_elements(element.dtype) : Interval{}, element.dtype == i64};
   }
 

@@ -133,7 +133,8 @@ void pack_arguments(const Graph& graph, std::span<const mods::Table> tables, std
   for (std::size_t i = 0; i < graph.captures.size(); ++i) {
     const std::size_t rank = graph.captures[i].rank;
     const mods::Table& table = tables[i];
-    const bool empty = std::any_of(table.extent.begin(), table.extent.begin() + static_cast<std::ptrdiff_t>(rank),
+    const bool empty = table.data == nullptr ||
+                       std::any_of(table.extent.begin(), table.extent.begin() + static_cast<std::ptrdiff_t>(rank),
                                    [](std::int64_t extent) { return extent <= 0; });
     *words++ = empty ? 0 : reinterpret_cast<std::uintptr_t>(table.data);
     // An index of 32 bits reaches no further; a search has none.
@@ -141,7 +142,7 @@ void pack_arguments(const Graph& graph, std::span<const mods::Table> tables, std
     const std::int64_t farthest =
         cut ? std::int64_t{std::numeric_limits<std::int32_t>::max()} : std::numeric_limits<std::int64_t>::max();
     for (std::size_t axis = 0; axis < rank; ++axis)
-      *words++ = static_cast<std::uint64_t>(std::clamp<std::int64_t>(table.extent[axis] - 1, 0, farthest));
+      *words++ = empty ? 0 : static_cast<std::uint64_t>(std::min(table.extent[axis] - 1, farthest));
     const std::int64_t step = options.narrow ? size_bytes(table.dtype) : 1;
     for (std::size_t axis = 0; axis < rank; ++axis) *words++ = static_cast<std::uint64_t>(table.stride[axis] * step);
   }
