@@ -38,11 +38,11 @@ inline std::vector<DType> dtypes(std::span<const Table> tables) {
 inline constexpr std::string_view host_ptx = R"(namespace ptx {
 struct f16 { unsigned short bits; };
 static __device__ float exp2(float x) { return exp2f(x); }
-static __device__ float log2(float x) { return log2f(x); }
+static __device__ float log2(float x) { return (float)(::log((double)x) * 1.4426950408889634); }
 static __device__ float rcp(float x) { return 1.0f / x; }
 static __device__ float rsqrt(float x) { return 1.0f / sqrtf(x); }
-static __device__ float min(float a, float b) { return fminf(a, b); }
-static __device__ float max(float a, float b) { return fmaxf(a, b); }
+static __device__ float min(float a, float b) { return a < b || b != b ? a : b; }
+static __device__ float max(float a, float b) { return a > b || b != b ? a : b; }
 static __device__ float to_float(f16 x) { return mod_math::from_f16(x.bits); }
 }
 )";
