@@ -3,6 +3,7 @@
 #include "tessera/attention.hpp"
 #include "tessera/error.hpp"
 #include "tessera/expr.hpp"
+#include "tessera/kernels.hpp"
 #include "tessera/mods.hpp"
 #include "tessera/plan.hpp"
 #include "tessera/problem.hpp"

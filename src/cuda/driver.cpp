@@ -108,7 +108,9 @@ std::string Driver::opened(const std::string& path) {
 #undef TESSERA_FIND
 #undef TESSERA_FIND_OPTIONAL
   if (const std::string file = Library::file_of(reinterpret_cast<void*>(api.init)); !file.empty()) path_ = file;
-  if (api.driver_version) api.driver_version(&version_);
+  if (api.driver_version)
+    if (const CUresult code = api.driver_version(&version_); code != cuda_success)
+      return "the CUDA driver " + path_ + " says " + words(code) + ": " + why_no_start(code);
   if (lacking.empty() && version_ >= oldest_driver) return "";
   return "the CUDA driver " + path_ +
          (version_ > 0 ? " is for CUDA " + version_text(version_) : " is of no known version") +
