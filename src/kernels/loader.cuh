@@ -74,7 +74,7 @@ struct KeySource {
   i32 n_k;
 
   static DEVICE KeySource make(const ForwardParams& f, const Item& item) {
-    const i64 token = item.k_begin, head = item.head_kv, batch = S::packed ? 0 : item.sequence;
+    const i64 token = item.k_begin, head = item.head_kv, batch = S::packed && !S::lengths ? 0 : item.sequence;
     return {static_cast<const E*>(f.k.data) + batch * f.k.batch + token * f.k.token + head * f.k.head,
             static_cast<const E*>(f.v.data) + batch * f.v.batch + token * f.v.token + head * f.v.head, f.k.token,
             f.v.token, item.n_k};
