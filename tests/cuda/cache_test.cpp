@@ -229,7 +229,7 @@ TEST_F(CacheTest, ALockFileThatCannotBeOpened) {
 }
 
 TEST_F(CacheTest, AnotherCompilerCompilesAnew) {
-  settings.nvrtc = folder / "libnvrtc.so.13";
+  settings.nvrtc = folder / "libnvrtc-fake-copy.so.13";
   fs::copy_file(FAKE_NVRTC, settings.nvrtc);
   again();
   EXPECT_EQ(again(), gpu::Found::disk);
