@@ -126,7 +126,7 @@ struct Problem {
   Mask mask{};
   ScoreMod score{};
   detail::Frozen<DType, 8> mask_tables{}, score_tables{};  // types of the tensors that they read, in the graphs' order
-  detail::Frozen<char, 32> backend{};  // the pinned backend, empty for the best that can
+  detail::Frozen<char, 32> backend{};                      // the pinned backend, empty for the best that can
 
   bool packed_keys() const { return packed && !lengths; }
   // Whether the plan knows how many keys each sequence has.

@@ -17,7 +17,7 @@ namespace {
 struct Offers {
   PyTypeObject* type = nullptr;
   const dlpack::Exchange* exchange = nullptr;  // null: none that can be used
-  bool torch = false, numpy = false;
+  bool torch = false, numpy = false, cupy = false;
 };
 
 const dlpack::Exchange* exchange_of(nb::handle type) {
@@ -38,6 +38,7 @@ const Offers& offers_of(nb::handle what) {
   Offers made{type, exchange_of(nb::handle(reinterpret_cast<PyObject*>(type)))};
   const std::string module = nb::cast<std::string>(nb::str(nb::getattr(what.type(), "__module__", nb::str(""))));
   made.torch = module == "torch" || module.starts_with("torch.");
+  made.cupy = module == "cupy" || module.starts_with("cupy.");
   made.numpy = module == "numpy" || module.starts_with("numpy.");
   known->push_back(made);
   return known->back();
@@ -127,7 +128,40 @@ Tensor view_of(const dlpack::Array& array, bool read_only, const char* name) {
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------ in
-Array::Array(nb::handle what, const char* name, bool writable) {
+void* stream_of(nb::handle like, const Device& device) {
+  if (device.type != DeviceType::cuda) return nullptr;
+  const Offers& offers = offers_of(like);
+  if (offers.exchange && offers.exchange->stream_of) {
+    void* stream = nullptr;
+    if (offers.exchange->stream_of(dlpack::cuda, device.index, &stream) != 0) nb::raise_python_error();
+    return stream;
+  }
+  const auto pointer = [](const nb::object& number) {
+    return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(number));
+  };
+  if (offers.torch)
+    return pointer(nb::module_::import_("torch").attr("cuda").attr("current_stream")(device.index).attr("cuda_stream"));
+  if (offers.cupy) return pointer(nb::module_::import_("cupy").attr("cuda").attr("get_current_stream")().attr("ptr"));
+  return nullptr;
+}
+
+namespace {
+
+// A DLPack capsule of an array on a CUDA device, made ready on `stream` by the framework that it comes from. None for
+// arrays elsewhere, and for those of torch and CuPy, whose own current stream the call runs on.
+nb::object ready_on(nb::handle what, const Offers& offers, void* stream) {
+  if (offers.torch || offers.cupy || offers.numpy || !nb::hasattr(what, "__dlpack_device__")) return nb::none();
+  const nb::tuple device = nb::cast<nb::tuple>(what.attr("__dlpack_device__")());
+  const int kind = nb::cast<int>(nb::int_(device[0]));
+  if (kind != dlpack::cuda && kind != dlpack::cuda_managed) return nb::none();
+  constexpr std::uintptr_t legacy_default = 1;  // what DLPack calls the null stream
+  return what.attr("__dlpack__")(nb::arg("stream") =
+                                     stream ? reinterpret_cast<std::uintptr_t>(stream) : legacy_default);
+}
+
+}  // namespace
+
+Array::Array(nb::handle what, const char* name, void* stream, bool writable) {
   if (what.is_none()) return;
   const Offers& offers = offers_of(what);
   if (offers.torch && negated(what))
@@ -142,7 +176,8 @@ Array::Array(nb::handle what, const char* name, bool writable) {
     return;
   }
   nb::ndarray<nb::ro> array;
-  if (!nb::try_cast(what, array)) {
+  const nb::object capsule = ready_on(what, offers, stream);
+  if (!nb::try_cast(capsule.is_none() ? what : nb::handle(capsule), array)) {
     PyErr_Clear();
     const std::string text = std::string(name) + " is " + nb::cast<std::string>(nb::repr(what.type())) +
                              ": an array is needed (torch, NumPy, JAX, or anything with __dlpack__)";
@@ -167,7 +202,12 @@ Array::Array(nb::handle what, const char* name, bool writable) {
     nb::ndarray<> writable_array;
     if (!nb::try_cast(what, writable_array)) PyErr_Clear(), view_.read_only = true;
   }
-  owner_ = nb::cast(array);
+  if (capsule.is_none()) {
+    owner_ = nb::cast(array);
+  } else {
+    using Kept = nb::ndarray<nb::ro>;
+    owner_ = nb::capsule(new Kept(array), [](void* kept) noexcept { delete static_cast<Kept*>(kept); });
+  }
 }
 
 bool records_gradients(nb::handle what) {
@@ -210,21 +250,45 @@ Tensor exchanged(Tensor view) {
   return view;
 }
 
-Fresh::Fresh(nb::handle like, DType dtype, std::span<const std::int64_t> shape, Layout layout) {
+// By the framework's own empty().
+void Fresh::made_by(nb::handle like, bool torch, DType dtype, std::span<const std::int64_t> extent, bool exchange) {
+  const nb::module_ framework = nb::module_::import_(torch ? "torch" : "cupy");
+  const char* const name = dtype == f32 ? "float32" : dtype == bf16 ? "bfloat16" : "float16";
+  nb::list sizes;
+  for (const std::int64_t size : extent) sizes.append(size);
+  object_ = torch ? framework.attr("empty")(nb::tuple(sizes), nb::arg("dtype") = framework.attr(name),
+                                            nb::arg("device") = like.attr("device"))
+                  : framework.attr("empty")(nb::tuple(sizes), nb::arg("dtype") = name);
+  view_ = Array(object_, "the output").view();
+  if (exchange) object_ = object_.attr("swapaxes")(1, 2);
+}
+
+Fresh::Fresh(nb::handle like, const Device& device, DType dtype, std::span<const std::int64_t> shape, Layout layout) {
   const Offers& offers = offers_of(like);
+  const bool cuda = device.type == DeviceType::cuda;
+  if (cuda && !offers.torch && !offers.cupy)
+    throw Error(Code::unsupported,
+                "q is on a CUDA device, in an array of " + nb::cast<std::string>(nb::repr(like.type())) +
+                    ": there, outputs are made for torch and CuPy; torch.from_dlpack(q) is a view of "
+                    "it for torch, or give out= (and lse=)");
   std::array<std::int64_t, max_rank> extent{}, stride{};
   std::int64_t elements = 1;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) extent[axis] = shape[axis];
-  const bool strided = layout == Layout::heads_first_of_tokens_first && (offers.exchange || offers.numpy);
+  const bool strided = layout == Layout::heads_first_of_tokens_first && (offers.exchange || offers.numpy || cuda);
   const bool swapped = layout != Layout::tokens_first && !strided;
   if (swapped) std::swap(extent[1], extent[2]);
   for (std::size_t axis = shape.size(); axis-- > 0;) {
     stride[axis] = elements;
     elements *= extent[axis];
   }
-  dlpack::Array array{
-      nullptr, {dlpack::cpu, 0}, static_cast<std::int32_t>(shape.size()), type_of(dtype), extent.data(), stride.data(),
-      0};
+  if (cuda && !offers.exchange) {
+    made_by(like, offers.torch, dtype, {extent.data(), shape.size()}, strided);
+    if (swapped) view_ = exchanged(view_);
+    return;
+  }
+  const dlpack::Device place = cuda ? dlpack::Device{dlpack::cuda, device.index} : dlpack::Device{dlpack::cpu, 0};
+  dlpack::Array array{nullptr,       place, static_cast<std::int32_t>(shape.size()), type_of(dtype), extent.data(),
+                      stride.data(), 0};
   if (offers.exchange) {
     dlpack::Managed* managed = nullptr;
     std::string text;

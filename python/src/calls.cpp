@@ -16,7 +16,9 @@ namespace {
 
 // Everything of one call, alive until it returns.
 struct Call {
-  Array q, k, v, cu_q, cu_k, q_offset, sinks;
+  Array q;
+  void* stream;  // where the framework of q works
+  Array k, v, cu_q, cu_k, q_offset, sinks, block_table, lengths;
   std::vector<Array> bound;
   Bound names;
   Inputs inputs;
@@ -25,8 +27,17 @@ struct Call {
 
   Call(nb::handle q_, nb::handle k_, nb::handle v_, nb::handle mask, nb::handle score, nb::handle bind,
        std::optional<double> scale, nb::handle offset, nb::handle sinks_, nb::handle cu_q_, nb::handle cu_k_,
-       bool batch_invariant, std::optional<std::string> backend_, bool heads_first = false)
-      : q(q_, "q"), k(k_, "k"), v(v_, "v"), cu_q(cu_q_, "cu_q"), cu_k(cu_k_, "cu_k"), sinks(sinks_, "sinks") {
+       nb::handle block_table_, nb::handle lengths_, bool batch_invariant, std::optional<std::string> backend_,
+       bool heads_first = false, std::optional<std::uintptr_t> stream_ = {})
+      : q(q_, "q"),
+        stream(stream_ ? reinterpret_cast<void*>(*stream_) : stream_of(q_, q.view().device)),
+        k(k_, "k", stream),
+        v(v_, "v", stream),
+        cu_q(cu_q_, "cu_q", stream),
+        cu_k(cu_k_, "cu_k", stream),
+        sinks(sinks_, "sinks", stream),
+        block_table(block_table_, "block_table", stream),
+        lengths(lengths_, "lengths", stream) {
     if (records_gradients(q_) || records_gradients(k_) || records_gradients(v_) || records_gradients(sinks_))
       refuse_gradients();
     inputs.q = q.view(), inputs.k = k.view(), inputs.v = v.view();
@@ -38,8 +49,9 @@ struct Call {
       inputs.q = exchanged(inputs.q), inputs.k = exchanged(inputs.k), inputs.v = exchanged(inputs.v);
     }
     inputs.packed = {cu_q.view(), cu_k.view()}, inputs.sinks = sinks.view();
+    inputs.pages = {block_table.view(), lengths.view()};
     if (PyLong_Check(offset.ptr())) options.q_offset = nb::cast<std::int64_t>(offset);
-    else q_offset = Array(offset, "q_offset"), inputs.q_offset = q_offset.view();
+    else q_offset = Array(offset, "q_offset", stream), inputs.q_offset = q_offset.view();
     if (!mask.is_none()) {
       BoundMask made = mask_of(mask);
       options.mask = std::move(made.mask), join(names, made.bound);
@@ -53,7 +65,7 @@ struct Call {
         join(names, {{nb::cast<std::string>(name), nb::borrow(array)}});
     for (const auto& [name, array] : names) {
       if (records_gradients(array)) refuse_gradients();
-      bound.emplace_back(array, name.c_str());
+      bound.emplace_back(array, name.c_str(), stream);
       inputs.bind.add({name, bound.back().view()});
     }
     if (scale) options.scale = static_cast<float>(*scale);
@@ -102,11 +114,11 @@ struct Out {
   std::optional<Array> array;
   std::optional<Fresh> fresh;
   bool heads_first;
-  Out(nb::handle given_, const char* name, nb::handle like, DType dtype, const std::vector<std::int64_t>& shape,
-      Layout layout = Layout::tokens_first)
+  Out(nb::handle given_, const char* name, nb::handle like, const Device& device, void* stream, DType dtype,
+      const std::vector<std::int64_t>& shape, Layout layout = Layout::tokens_first)
       : heads_first(layout != Layout::tokens_first) {
-    if (!given_.is_none()) given = nb::borrow(given_), array.emplace(given_, name, true);
-    else fresh.emplace(like, dtype, shape, layout);
+    if (!given_.is_none()) given = nb::borrow(given_), array.emplace(given_, name, stream, true);
+    else fresh.emplace(like, device, dtype, shape, layout);
   }
   Tensor view() const {
     if (!array) return fresh->view();
@@ -115,29 +127,31 @@ struct Out {
   nb::object finish() { return array ? given : fresh->finish(); }
 };
 
-#define TESSERA_CALL_ARGUMENTS                                                                        \
-  nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::kw_only(),                                            \
-      nb::arg("mask") = nb::none(), nb::arg("score") = nb::none(), nb::arg("bind") = nb::none(),      \
-      nb::arg("scale") = nb::none(), nb::arg("q_offset") = nb::none(), nb::arg("sinks") = nb::none(), \
-      nb::arg("cu_q") = nb::none(), nb::arg("cu_k") = nb::none(), nb::arg("batch_invariant") = false, \
-      nb::arg("backend") = nb::none()
+#define TESSERA_CALL_ARGUMENTS                                                                         \
+  nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::kw_only(),                                             \
+      nb::arg("mask") = nb::none(), nb::arg("score") = nb::none(), nb::arg("bind") = nb::none(),       \
+      nb::arg("scale") = nb::none(), nb::arg("q_offset") = nb::none(), nb::arg("sinks") = nb::none(),  \
+      nb::arg("cu_q") = nb::none(), nb::arg("cu_k") = nb::none(), nb::arg("block_table") = nb::none(), \
+      nb::arg("lengths") = nb::none(), nb::arg("batch_invariant") = false, nb::arg("backend") = nb::none()
 
 nb::object attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score, nb::handle bind,
                         std::optional<double> scale, nb::handle q_offset, nb::handle sinks, nb::handle cu_q,
-                        nb::handle cu_k, bool batch_invariant, std::optional<std::string> backend, bool return_lse,
-                        nb::handle out, nb::handle lse, int threads, nb::handle out_dtype, bool heads_first,
-                        bool grouped) {
-  Call call(q, k, v, mask, score, bind, scale, q_offset, sinks, cu_q, cu_k, batch_invariant, std::move(backend),
-            heads_first);
+                        nb::handle cu_k, nb::handle block_table, nb::handle lengths, bool batch_invariant,
+                        std::optional<std::string> backend, bool return_lse, nb::handle out, nb::handle lse,
+                        int threads, nb::handle out_dtype, bool heads_first, bool grouped,
+                        std::optional<std::uintptr_t> stream) {
+  Call call(q, k, v, mask, score, bind, scale, q_offset, sinks, cu_q, cu_k, block_table, lengths, batch_invariant,
+            std::move(backend), heads_first, stream);
   if (!grouped) call.refuse_groups();
   const DType dtype = out_dtype.is_none() ? call.inputs.q.dtype : dtype_of(out_dtype, "out_dtype");
-  Out o(out, "out", q, dtype, call.o_shape(), call.layout(heads_first));
+  const Device& device = call.inputs.q.device;
+  Out o(out, "out", q, device, call.stream, dtype, call.o_shape(), call.layout(heads_first));
   std::optional<Out> sums;
-  if (return_lse || !lse.is_none()) sums.emplace(lse, "lse", q, f32, call.lse_shape());
+  if (return_lse || !lse.is_none()) sums.emplace(lse, "lse", q, device, call.stream, f32, call.lse_shape());
   const Outputs outputs{o.view(), sums ? sums->view() : Tensor{}};
   {
     const nb::gil_scoped_release released;
-    attention(call.inputs, outputs, call.options, {.threads = threads});
+    attention(call.inputs, outputs, call.options, {.threads = threads, .stream = {call.stream}});
   }
   if (!sums) return o.finish();
   return nb::make_tuple(o.finish(), sums->finish());
@@ -149,7 +163,10 @@ nb::object merge_of(nb::handle o_a, nb::handle lse_a, nb::handle o_b, nb::handle
   const auto shape = [](const Tensor& t) {
     return std::vector<std::int64_t>(t.shape.begin(), t.shape.begin() + t.rank);
   };
-  Out o(out, "out", o_a, a.view().dtype, shape(a.view())), sums(lse, "lse", lse_a, f32, shape(al.view()));
+  const Device& device = a.view().device;
+  void* const stream = stream_of(o_a, device);
+  Out o(out, "out", o_a, device, stream, a.view().dtype, shape(a.view()));
+  Out sums(lse, "lse", lse_a, device, stream, f32, shape(al.view()));
   const Outputs into{o.view(), sums.view()};
   {
     const nb::gil_scoped_release released;
@@ -220,12 +237,19 @@ nb::object check_of(std::optional<std::string> backend, std::int64_t cases, std:
 void define_calls(nb::module_& m) {
   m.def("attention", attention_of, TESSERA_CALL_ARGUMENTS, nb::arg("return_lse") = false, nb::arg("out") = nb::none(),
         nb::arg("lse") = nb::none(), nb::arg("threads") = 0, nb::arg("out_dtype") = nb::none(),
-        nb::arg("heads_first") = false, nb::arg("grouped") = true,
+        nb::arg("heads_first") = false, nb::arg("grouped") = true, nb::arg("stream") = nb::none(),
         R"doc(O = softmax(scale * Q K^T, masked) V, exactly, without ever writing the N x N matrix.
 
 q [batch, tokens_q, heads_q, dim], k [batch, tokens_kv, heads_kv, dim], v [batch, tokens_kv, heads_kv, dim_v]; heads_q is a
 multiple of heads_kv. float32, bfloat16 or float16, any strides with the last 1. Packed sequences: [total, heads, dim] with
-cu_q and cu_k, int32 or int64 prefix sums [batch + 1]. torch, NumPy, JAX or anything with DLPack; nothing is copied.
+cu_q and cu_k, int32 or int64 prefix sums [batch + 1]. torch, NumPy, JAX, CuPy or anything with DLPack; nothing is copied.
+
+A cache: lengths, int32 or int64 [batch], says how many keys each sequence has, of those that k and v have room for. With
+block_table, int32 [batch, width], k and v are pages, [pages, page_size, heads_kv, dim]: key n of sequence b lies in page
+block_table[b, n // page_size]. In a packed call, lengths take the place of cu_k.
+
+CUDA arrays of torch and CuPy run on the framework's current stream (or on `stream`, the number of a CUstream), and nothing
+waits. cu_q, cu_k, lengths, block_table, q_offset and what mask and score read may be there or on the CPU.
 
 mask: a Mask, its text ("causal & window(1023, 0)") or a function of (b, h, q, k), called once with expressions, for example
   lambda b, h, q, k: (q >= k) & (q - k <= 1024). q and k are logical positions: the last query stands on the last key unless
@@ -247,9 +271,9 @@ Raises tessera.Error (with .code) that says what was given and what is allowed, 
       "plan",
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score, nb::handle bind,
          std::optional<double> scale, nb::handle q_offset, nb::handle sinks, nb::handle cu_q, nb::handle cu_k,
-         bool batch_invariant, std::optional<std::string> backend) {
-        const Call call(q, k, v, mask, score, bind, scale, q_offset, sinks, cu_q, cu_k, batch_invariant,
-                        std::move(backend));
+         nb::handle block_table, nb::handle lengths, bool batch_invariant, std::optional<std::string> backend) {
+        const Call call(q, k, v, mask, score, bind, scale, q_offset, sinks, cu_q, cu_k, block_table, lengths,
+                        batch_invariant, std::move(backend));
         return plan(describe(call.inputs, call.options));
       },
       TESSERA_CALL_ARGUMENTS, "What attention() would do with these arguments, as a value that prints. Reads no data.");

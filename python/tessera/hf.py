@@ -175,8 +175,9 @@ def attention_forward(
         _refuse((query, key, value, s_aux, position_bias), dropout, kwargs)
     if query.stride(-1) != 1 or key.stride(-1) != 1 or value.stride(-1) != 1:
         query, key, value = (t if t.stride(-1) == 1 else t.contiguous() for t in (query, key, value))
-    if torch.is_autocast_enabled("cpu"):
-        query, key, value = ops.cast(query), ops.cast(key), ops.cast(value)
+    device = query.device.type
+    if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
+        query, key, value = ops.cast(query, device), ops.cast(key, device), ops.cast(value, device)
     if query.shape[0] != key.shape[0]:  # learned queries of batch 1
         batch = max(query.shape[0], key.shape[0])
         query, key, value = (t.expand(batch, -1, -1, -1) for t in (query, key, value))

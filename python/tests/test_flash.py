@@ -181,19 +181,95 @@ cu2 = torch.tensor([0, 4, 10], dtype=torch.int32)
     (lambda: tt.flash_attn_qkvpacked_func(x), "qkv is"),
     (lambda: tt.flash_attn_kvpacked_func(x, x), "kv is"),
     (lambda: tt.flash_attn_varlen_func(x, x, x, cu2, cu2, 6, 6), r"\[total, heads, dim\]"),
-    (lambda: tt.flash_attn_varlen_func(*[x.flatten(0, 1)] * 3, cu2, cu2, 6, 6, block_table=cu2), "pages.*gather"),
+    (lambda: tt.flash_attn_varlen_func(*[x.flatten(0, 1)] * 3, cu2, cu2, 6, 6, block_table=cu2), "k has rank 3|rank"),
     (lambda: tt.flash_attn_varlen_func(*[x.flatten(0, 1)] * 3, cu2 + 1, cu2, 6, 6), "cu_q"),
-    (lambda: tt.flash_attn_with_kvcache(x, x, x), "key_lengths"),
+    (lambda: tt.flash_attn_with_kvcache(x, x, x, rotary_cos=x), "rotary"),
+    (lambda: tt.flash_attn_with_kvcache(x, x, x, cache_leftpad=cu2), "cache_leftpad.*mask"),
+    (lambda: tt.flash_attn_with_kvcache(x, x, x, x, x), "cache_seqlens is not"),
+    (lambda: tt.flash_attn_with_kvcache(x, x, x, x, None, cache_seqlens=0), "k and v are given together"),
+    (lambda: tt.flash_attn_with_kvcache(x, x, x, x[:, :2], x[:, :2], cache_seqlens=4), "room for 5 tokens.*has 4"),
+    (lambda: tt.flash_attn_with_kvcache(x, x, x, cache_seqlens=6), "lengths.0. is 6.*0 to 5"),
+    (lambda: tt.flash_attn_with_kvcache(x, x, x, cache_batch_idx=cu2[:2], block_table=cu2[:2, None]), "both given"),
+    (lambda: tt.flash_attn_with_kvcache(x, x, x, cache_seqlens=3, block_table=cu2[1:, None]), "block_table.0..0. is 4"),
+    (lambda: tt.flash_attn_with_kvcache(x[0], x, x), "ranks 3, 4 and 4"),
 ])
 def test_what_is_refused(call, text):
     with pytest.raises(tessera.Error, match=text):
         call()
 
 
-def test_what_stands_in_for_a_kv_cache():
-    """The call that flash_attn_with_kvcache's error names."""
+def test_a_mask_stands_in_for_the_lengths_of_a_cache():
     q, cache_k, cache_v = torch.randn(2, 3, 4, 8), torch.randn(2, 16, 2, 8), torch.randn(2, 16, 2, 8)
     used = torch.tensor([7, 16], dtype=torch.int32)
     got = tt.attention(q, cache_k, cache_v, mask="causal & key_lengths(used)", bind={"used": used}, q_offset=used - q.shape[1])
     for b, n in enumerate(used.tolist()):
         assert torch.equal(got[b:b + 1], tt.flash_attn_func(q[b:b + 1], cache_k[b:b + 1, :n], cache_v[b:b + 1, :n], causal=True))
+    assert torch.equal(got, tt.flash_attn_with_kvcache(q, cache_k, cache_v, cache_seqlens=used, causal=True))
+
+
+def pages_of(k, v, lengths, size, generator):
+    """k, v [batch, tokens, heads, dim] in pages in random order, NaN where there is nothing; and the block table."""
+    batch, width = k.shape[0], -(-k.shape[1] // size)
+    order = torch.randperm(batch * width, generator=generator)
+    table = torch.full((batch, width), 2147480000, dtype=torch.int32)
+    pools = [torch.full((batch * width, size, *x.shape[2:]), torch.nan, dtype=x.dtype) for x in (k, v)]
+    for b, n in enumerate(lengths):
+        for i in range(-(-n // size)):
+            table[b, i] = order[b * width + i]
+            rows = slice(i * size, min(n, (i + 1) * size))
+            for pool, x in zip(pools, (k, v)):
+                pool[table[b, i], :rows.stop - rows.start] = x[b, rows]
+    return *pools, table
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_flash_attn_with_kvcache(data):
+    draw = data.draw
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    dtype, batch, heads, shared, dim = draw(st.sampled_from(types)), draw(st.integers(1, 3)), 4, draw(st.sampled_from([1, 2, 4])), 16
+    sq, room, size = draw(st.integers(1, 5)), draw(st.integers(5, 60)), draw(st.sampled_from([1, 3, 8, 16, 64]))
+    lengths = [draw(st.integers(0, room)) for _ in range(batch)]
+    q = torch.randn(batch, sq, heads, dim, generator=generator).to(dtype)
+    k, v = (torch.randn(batch, room, shared, dim, generator=generator).to(dtype) for _ in range(2))
+    chosen = draw(options(heads, batch, generator))
+    used = torch.tensor(lengths, dtype=draw(st.sampled_from([torch.int32, torch.int64])))
+    o, lse = tt.flash_attn_with_kvcache(q, k, v, cache_seqlens=used, return_softmax_lse=True, **chosen)
+    for b, n in enumerate(lengths):
+        compare(o[b], lse[b], q[b], k[b, :n], v[b, :n], *of_sequence(chosen, b, dim))
+    k_pages, v_pages, table = pages_of(k, v, lengths, size, generator)
+    paged = tt.flash_attn_with_kvcache(q, k_pages, v_pages, cache_seqlens=used, block_table=table, return_softmax_lse=True, **chosen)
+    assert torch.equal(paged[0], o) and torch.equal(paged[1], lse)
+    cu_q, cu_k = (torch.tensor([0, *torch.tensor(n).cumsum(0)], dtype=torch.int32) for n in ([sq] * batch, lengths))
+    packed = tt.flash_attn_varlen_func(q.flatten(0, 1), k_pages, v_pages, cu_q, cu_k, sq, room, block_table=table, **chosen)
+    assert torch.equal(packed.view_as(o), o)
+
+
+@pytest.mark.parametrize("size", [None, 1, 3, 16])
+def test_new_tokens_go_into_the_cache(size):
+    generator = torch.Generator().manual_seed(3)
+    q, k_new, v_new = (torch.randn(2, 4, 2, 8, generator=generator) for _ in range(3))
+    k, v = (torch.randn(2, 33, 2, 8, generator=generator) for _ in range(2))
+    whole_k, whole_v, used = k.clone(), v.clone(), torch.tensor([29, 7], dtype=torch.int32)
+    for b, n in enumerate(used.tolist()):
+        whole_k[b, n:n + 4], whole_v[b, n:n + 4] = k_new[b], v_new[b]
+    if size is None:
+        cache, table = (k, v), None
+    else:
+        *cache, table = pages_of(whole_k, whole_v, [33, 11], size, generator)
+        for b, n in enumerate(used.tolist()):
+            for t in range(n, n + 4):
+                cache[0][table[b, t // size], t % size] = cache[1][table[b, t // size], t % size] = torch.nan
+    got = tt.flash_attn_with_kvcache(q, *cache, k_new, v_new, cache_seqlens=used, block_table=table, causal=True)
+    want = tt.flash_attn_with_kvcache(q, whole_k, whole_v, cache_seqlens=used + 4, causal=True)
+    assert torch.equal(got, want) and used.tolist() == [29, 7]
+    if size is None:
+        assert torch.equal(k[0], whole_k[0]) and torch.equal(v[1, :11], whole_v[1, :11])
+
+
+def test_rows_of_a_cache_by_index():
+    q, k, v = torch.randn(3, 2, 4, 8), torch.randn(5, 20, 2, 8), torch.randn(5, 20, 2, 8)
+    at, used = torch.tensor([4, 0, 4], dtype=torch.int32), torch.tensor([20, 3, 11], dtype=torch.int32)
+    got = tt.flash_attn_with_kvcache(q, k, v, cache_seqlens=used, cache_batch_idx=at, causal=True)
+    assert torch.equal(got, tt.flash_attn_with_kvcache(q, k[at], v[at], cache_seqlens=used, causal=True))
+    assert torch.equal(tt.flash_attn_with_kvcache(q[:2], k[:2], v[:2]), tt.flash_attn_func(q[:2], k[:2], v[:2]))

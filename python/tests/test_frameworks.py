@@ -59,13 +59,6 @@ def test_gradients_are_refused_while_they_are_recorded(data):
     assert torch.equal(tessera.attention(q.detach(), k, v), want)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
-def test_cuda_tensors_are_refused(data):
-    q, k, v = (x.cuda() for x in rounded(data(), torch.float32))
-    with pytest.raises(tessera.Error, match="on the cpu"):
-        tessera.attention(q, k, v)
-
-
 def test_small_calls_are_cheap(data):
     """Eight microseconds over the C++ call; the fastest of many, with room for a busy machine."""
     import time

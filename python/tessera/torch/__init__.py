@@ -6,7 +6,8 @@
     tt.flex_attention(q, k, v, score_mod, block_mask)                # torch.nn.attention.flex_attention's
     with tt.routed(): model(x)                                       # F.scaled_dot_product_attention runs here
 
-CPU tensors, without a copy and without gradients today; what is not covered raises and names the alternative.
+Tensors on the CPU or a CUDA device, without a copy, on torch's current stream, and without gradients today; what is not
+covered raises and names the alternative.
 """
 from .flash import (flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func, flash_attn_varlen_func,
                     flash_attn_varlen_kvpacked_func, flash_attn_varlen_qkvpacked_func, flash_attn_with_kvcache)

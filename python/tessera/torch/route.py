@@ -44,7 +44,8 @@ class routed:
 
     def __init__(self, backend: str | None = None, strict: bool = True):
         if backend is not None:
-            one = torch.zeros(1, 1, 1, 8)
+            on_gpu = backend.split(":")[0] == "cuda" and torch.cuda.is_available()
+            one = torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16, device="cuda" if on_gpu else "cpu")
             _core.plan(one, one, one, backend=backend)
         self.backend, self.strict = backend, strict
         self.calls, self.fallbacks = 0, Counter()

@@ -26,11 +26,11 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
     query [.., heads, L, E], key [.., heads_kv, S, E], value [.., heads_kv, S, Ev], of rank 2 or more, whose leading
     axes broadcast as torch's do; with enable_gqa heads is a multiple of heads_kv. float32, bfloat16 or float16 on the
-    CPU, E and Ev from 1 to 512, any strides: only a last stride other than 1 costs a copy, as do five and more axes
+    CPU, bfloat16 or float16 on CUDA devices, E and Ev from 1 to 512 (CUDA: 256), any strides: only a last stride other than 1 costs a copy, as do five and more axes
     that no view joins. attn_mask: broadcasts to [.., heads, L, S]; bool (True takes part), or a bias that is added to
     the scaled scores, of query's type or float32; it is read in place. torch.nn.attention.bias.causal_lower_right and
     causal_upper_left as well. is_causal: a query attends to the keys up to its own index from the top left, k <= q for
-    any L and S. scale: any finite number, 1 / sqrt(E) where left out. Under torch.autocast("cpu", ..) the tensors are
+    any L and S. scale: any finite number, 1 / sqrt(E) where left out. Under torch.autocast the tensors are
     cast as torch does.
 
     Returns [.., heads, L, Ev] in query's type; rows that attend to nothing are 0. Unlike torch's, a NaN in a masked key
@@ -71,9 +71,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None =
         raise ops.error("unsupported", "query, key or value is a nested tensor: pack the sequences, [total, heads, "
                                        "dim], and call tessera.torch.flash_attn_varlen_func, or attention(.., cu_q=, "
                                        "cu_k=)")
-    if torch.is_autocast_enabled("cpu") and query.device.type == "cpu":
-        query, key, value = ops.cast(query), ops.cast(key), ops.cast(value)
-        attn_mask = attn_mask if attn_mask is None or _is_causal_bias(attn_mask) else ops.cast(attn_mask)
+    device = query.device.type
+    if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
+        query, key, value = ops.cast(query, device), ops.cast(key, device), ops.cast(value, device)
+        attn_mask = attn_mask if attn_mask is None or _is_causal_bias(attn_mask) else ops.cast(attn_mask, device)
     _check(query, key, value, attn_mask, is_causal)
     rows, keys = query.shape[-2], key.shape[-2]
     lead = _leading(query, key, value, enable_gqa)
