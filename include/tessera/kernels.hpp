@@ -53,5 +53,21 @@ std::size_t clear_kernel_cache(bool damaged_only = false);
 // All kernels of a pack, each looked at. Throws Error(io) when the pack as a whole is refused.
 std::vector<KernelFile> read_kernel_pack(const std::string& path);
 
+// A kernel that was made ahead of its use, and what it takes of a device.
+struct CompiledKernel {
+  std::string name, spec, arch;
+  int registers = 0, stack_bytes = 0, spill_bytes = 0, threads = 0;
+  std::int64_t smem_bytes = 0;  // static and dynamic
+  std::uint64_t code_bytes = 0;
+  double seconds = 0;  // that compiling it took
+};
+// Makes the kernels that the plans of `problems` (of CUDA tensors) need on GPUs of each architecture ("sm_80",
+// "sm_90a") and writes them to `path`, for machines that may not compile (TESSERA_PACK). No GPU is needed. `done` hears
+// of each as it is made, from one thread at a time. Throws Error: unsupported when a problem cannot be run there or
+// there is no compiler, io when the pack cannot be written.
+std::vector<CompiledKernel> compile_kernels(const std::string& path, const std::vector<std::string>& archs,
+                                            const std::vector<Problem>& problems,
+                                            const std::function<void(const CompiledKernel&)>& done = {});
+
 }  // namespace TESSERA_API_NAMESPACE
 }  // namespace tessera
