@@ -1,0 +1,18 @@
+// Kernels to plant bugs in, each with the runs that have to show them.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "sim/compile.hpp"
+
+namespace tessera::sim {
+
+struct MutantSubject {
+  std::string name;
+  std::function<std::string()> text;    // of one specialisation
+  std::function<std::string()> notice;  // what was wrong first, in the order of the runs; empty: nothing
+};
+// "small" or "forward". Throws for another name.
+const MutantSubject& mutant_subject(const std::string& name);
+
+}  // namespace tessera::sim
