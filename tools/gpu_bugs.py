@@ -32,3 +32,5 @@ BUGS["small"] = [
     ("16-byte stores at a place that is no multiple", "ptx::store16(p.o + (row0 + r)", "ptx::store16(p.o + 4 + (row0 + r)"),
     ("two blocks write the same rows", "(int)blockIdx.x % query_tiles * 64, head", "(int)blockIdx.x % query_tiles * 60, head"),
 ]
+
+BUGS["forward"] = []

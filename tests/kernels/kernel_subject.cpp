@@ -12,6 +12,7 @@
 #include "emit/kernel_text.hpp"
 #include "kernels/params.cuh"
 #include "problem/bindings.hpp"
+#include "problem/layout.hpp"
 #include "sim/engine.hpp"
 #include "tessera/tile_map.hpp"
 #include "tiles/run_maps.hpp"
@@ -208,6 +209,31 @@ void run(const KernelShape& shape, const Inputs& in, const Outputs& out, const O
   words += emit::argument_words(spec.score);
   emit::pack_arguments(spec.mask, tables(spec.mask, in.bind), words, emit::mod_options(spec));
   if (items == 0) return;
+  // All that the kernels may touch, and how; a checked machine reports what they touch beside it.
+  std::vector<sim::Region> regions;
+  const auto know = [&](const char* name, const void* data, std::size_t bytes, sim::Content content) {
+    if (bytes) regions.emplace_back(name, data, bytes, content);
+  };
+  const auto know_all = [&](const char* name, const auto& x) {
+    know(name, x.data(), x.size() * sizeof x[0], sim::Content::constant);
+  };
+  const auto know_tensor = [&](const char* name, const Tensor& t, sim::Content content) {
+    if (t.defined()) know(name, t.data, static_cast<std::size_t>(*problem::reach_bytes(t)), content);
+  };
+  know_tensor("o", out.o, sim::Content::given), know_tensor("lse", out.lse, sim::Content::given);
+  know_tensor("q", in.q, sim::Content::constant);
+  if (!spec.paged) know_tensor("k", in.k, sim::Content::constant), know_tensor("v", in.v, sim::Content::constant);
+  know_all("pages of k", pages.k), know_all("pages of v", pages.v), know_all("block table", pages.table);
+  know_all("lengths", pages.lengths), know_all("offsets", offsets), know_all("tiles before", tiles_before);
+  know_all("run ranges", list.ranges), know_all("runs", list.runs);
+  know_tensor("cu_q", in.packed.cu_q, sim::Content::constant),
+      know_tensor("cu_k", in.packed.cu_k, sim::Content::constant);
+  know_tensor("sinks", in.sinks, sim::Content::constant);
+  for (const Binding& b : in.bind) know_tensor(std::string(b.name).c_str(), b.tensor, sim::Content::constant);
+  know("error word", &error, sizeof error, sim::Content::given);
+  know("partial o", partial_o.data(), partial_o.size() * 4, sim::Content::nothing);
+  know("partial lse", partial_lse.data(), partial_lse.size() * 4, sim::Content::nothing);
+
   const sim::Engine& machine = engine(shape.checked, shape.schedule);
   const auto launch = [&](const gpu::KernelText& text, std::int64_t blocks) {
     machine.launch(0, {}, machine.kernel(0, text), blocks, params.data(), params.size() * 8);

@@ -3,6 +3,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "conformance/cases.hpp"
+#include "emit/kernel_text.hpp"
+#include "kernels/kernel_subject.hpp"
 #include "sim/folder.hpp"
 #include "sim/small_case.hpp"
 #include "sim/sources.hpp"
@@ -44,10 +47,63 @@ std::string notice_in_small() {
   return "";
 }
 
+// The forward kernel: a few shapes, in which every loader, every kind of mask and every way out takes part.
+struct ForwardRun {
+  tests::KernelShape shape;
+  const char* text;  // of the case
+};
+
+tests::KernelShape shape_of(int stages, bool q_registers = false) {
+  return {.q_tile = 32, .k_tile = 32, .warps = 2, .stages = stages, .q_registers = q_registers, .checked = true};
+}
+tests::KernelShape with(tests::KernelShape shape, const auto& change) {
+  change(shape);
+  return shape;
+}
+
+std::vector<ForwardRun> forward_runs() {
+  using Shape = tests::KernelShape;
+  return {
+      {shape_of(2), "sq=70 sk=150 hq=2 hkv=1 d=40 dv=24 dtype=bf16 mask=\"(k <= q)\" family=nan_masked seed=4"},
+      {shape_of(2), "sq=40 sk=33 hq=1 hkv=1 d=40 dv=24 dtype=bf16 mask=\"(k <= q)\" offset=-9 seed=5"},
+      {shape_of(1), "b=2 sq=40 sk=97 d=16 dtype=f16 scale=-0.4 layout=sliced seed=2"},
+      {with(shape_of(3, true), [](Shape& s) { s.splits = 3; }),
+       "b=2 sq=33 sk=200 hq=2 hkv=1 d=16 dtype=bf16 mask=\"window(50, 0)\" sinks=1 family=growing"},
+      {with(shape_of(2), [](Shape& s) { s.page = 12, s.heads = 2; }),
+       "packed=9/9,0/5,33/70,20/0,1/100 hq=4 hkv=2 d=16 dtype=bf16 out=f32 mask=\"(k <= q)\" score=\"softcap(5)\""},
+      {with(shape_of(2), [](Shape& s) { s.copy = 4; }),
+       "b=2 sq=90 sk=90 hq=2 hkv=2 d=18 dtype=bf16 mask=\"documents(ids) & causal\" family=outlier"},
+      {shape_of(2, true), "sq=64 sk=64 d=64 dtype=bf16 family=huge"},
+  };
+}
+
+std::string forward_text() {
+  emit::ForwardSpec spec;
+  spec.dim = spec.dim_v = 64;
+  spec.keys = emit::Keys::bands;
+  spec.bands = 1;
+  spec.paged = spec.lengths = true;
+  return emit::forward_text(spec).source;
+}
+
+std::string notice_in_forward() {
+  for (const ForwardRun& run : forward_runs())
+    for (const std::uint64_t schedule : {0, 1}) {
+      tests::KernelShape shape = run.shape;
+      shape.schedule = schedule;
+      const auto outcome = conformance::run_case(tests::kernel_subject(shape), conformance::parse_case(run.text));
+      if (outcome.passed()) continue;
+      const bool refused = outcome.failure.find("refused a kernel") != std::string::npos;
+      return (refused ? "compiler: " : std::string(run.text) + ": ") + outcome.failure;
+    }
+  return "";
+}
+
 }  // namespace
 
 const MutantSubject& mutant_subject(const std::string& name) {
-  static const std::vector<MutantSubject> all = {{"small", small_text, notice_in_small}};
+  static const std::vector<MutantSubject> all = {{"small", small_text, notice_in_small},
+                                                 {"forward", forward_text, notice_in_forward}};
   for (const MutantSubject& s : all)
     if (s.name == name) return s;
   std::string names;
