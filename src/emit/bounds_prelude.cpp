@@ -14,6 +14,13 @@ using namespace mod_math;
 using int64 = long long;
 using uint64 = unsigned long long;
 #define SHARED static __device__ inline
+#define LONG_SHARED [[maybe_unused]] static LONG_FUNCTION
+// Loops that run a few times and are not worth the code of several copies.
+#ifdef __CUDACC__
+#define ROLLED _Pragma("unroll 1")
+#else
+#define ROLLED
+#endif
 )";
 
 constexpr std::string_view tail = R"(#undef SHARED
@@ -45,14 +52,16 @@ struct Elements {
   int64 stride[4], inner, rows;  // of outer, inner, row, column
   SummaryNames names;
   __device__ const T* line_at(int64 line) const {
+    if (line == 0) return at;  // the only one of most tables; divisions of 64 bits are long
     const int64 row = line % rows, slice = line / rows;
     return at + slice / inner * stride[0] + slice % inner * stride[1] + row * stride[2];
   }
   // Of elements of a line; equal neighbours are looked at once.
-  __device__ SummaryEntry operator()(int64 line, int64 begin, int64 end) const {
+  LONG_FUNCTION SummaryEntry operator()(int64 line, int64 begin, int64 end) const {
     const T* from = line_at(line);
     SummaryEntry sum = no_elements();
     int64 last = 0;
+    ROLLED
     for (int64 i = begin; i < end; ++i) {
       const int64 key = Key::of(from[i * stride[3]]);
       if (i == begin || key != last) add_element(sum, key, Key::real, names, line);

@@ -30,8 +30,8 @@ PTX i64 shfl_xor(i64 x, unsigned mask) {
 // One summary's pass, index [first, entries of the pass) in steps. Pass 0 reads the tensor: a warp an entry, so that
 // its loads lie side by side.
 template <class Spec>
-PTX void make_entries(const typename Spec::Arguments& args, const SummaryView& view, int slot, int pass, i64 first,
-                      i64 step) {
+static LONG_FUNCTION void make_entries(const typename Spec::Arguments& args, const SummaryView& view, int slot,
+                                       int pass, i64 first, i64 step) {
   auto* entries = const_cast<SummaryEntry*>(view.entries);
   const i64 count = bounds_math::entries_of(view.layout, pass), begin = bounds_math::first_entry(view.layout, pass);
   if (pass > 0) {
@@ -120,7 +120,7 @@ struct WarpRow {
   }
 
   // 32 ranges of `size` key tiles from `begin` on: which are full, and which are mixed or not known.
-  __device__ __forceinline__ void decide(i64 begin, i64 size, i64 end, unsigned& full, unsigned& mixed) {
+  LONG_FUNCTION void decide(i64 begin, i64 size, i64 end, unsigned& full, unsigned& mixed) {
     const i64 from = begin + threadIdx.x % 32 * size, to = bounds_math::lower(from + size, end);
     const bool inside = from < end;
     Truth t = Truth::mixed;
@@ -182,7 +182,8 @@ struct WarpRow {
 
 // A warp's query tile: which one, and its runs.
 template <class Spec>
-PTX void find_runs(const PrepareParams& p, const typename Spec::Arguments& args, const SummaryView* views, i64 item) {
+static LONG_FUNCTION void find_runs(const PrepareParams& p, const typename Spec::Arguments& args,
+                                    const SummaryView* views, i64 item) {
   const i64 map = item / p.tiles;
   i64 tile = item % p.tiles, b = Spec::packed ? 0 : map / p.map_heads;
   const i64 h = Spec::packed ? map : map % p.map_heads;

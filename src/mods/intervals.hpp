@@ -13,8 +13,12 @@ using int64 = std::int64_t;
 using uint64 = std::uint64_t;
 
 #define SHARED inline
+#define LONG_SHARED inline
+#define ROLLED
 #include "mods/shared/intervals.inl"
 #include "mods/shared/summaries.inl"
+#undef ROLLED
+#undef LONG_SHARED
 #undef SHARED
 
 // Of an operation on integers that gives one, but a choice, a load or a search. Of one argument: b is not looked at.

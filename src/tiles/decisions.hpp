@@ -10,7 +10,11 @@ using mods::intervals::lower;
 using mods::intervals::Truth;
 
 #define SHARED inline
+#define LONG_SHARED inline
+#define ROLLED
 #include "tiles/shared/decisions.inl"
+#undef ROLLED
+#undef LONG_SHARED
 #undef SHARED
 
 }  // namespace tessera::tiles

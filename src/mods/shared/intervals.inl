@@ -1,6 +1,7 @@
 // Interval arithmetic of masks: one text for the host (included by intervals.hpp) and for devices (embedded by
-// emit/bounds_text.cpp). Around it stand int64, uint64, SHARED (what a function is declared with) and the integer
-// arithmetic of the interpreter: add, sub, mul, floor_div, floor_mod. No header is needed here, and none may be.
+// emit/bounds_text.cpp). Around it stand int64, uint64, SHARED and LONG_SHARED (what a function is declared with, one that
+// is too long for copies of its own at each call), ROLLED (before loops that are not worth several copies), and the
+// integer arithmetic of the interpreter: add, sub, mul, floor_div, floor_mod. No header is needed here, and none may be.
 // Integer operations saturate, which keeps their order, so the ends of an interval are those of the exact one cut to
 // int64. Real +, -, *, / and sqrt are rounded correctly and hence monotone: computed on the ends of their arguments
 // they are exact bounds of what the interpreter computes between. Functions of the mathematical library need not be

@@ -37,18 +37,21 @@ SHARED void merge(SummaryEntry& sum, const SummaryEntry& e) {
 // Blocks of a level: columns of a row, rows of a square level.
 SHARED int64 blocks_at(int64 elements, int level) {
   int64 blocks = blocks_of(elements, summary_block);
+  ROLLED
   for (int l = 0; l < level; ++l) blocks = blocks_of(blocks, summary_fan);
   return blocks;
 }
-SHARED SummaryLayout layout_of(int64 outer, int64 inner, int64 rows, int64 columns) {
+LONG_SHARED SummaryLayout layout_of(int64 outer, int64 inner, int64 rows, int64 columns) {
   SummaryLayout layout = {outer, inner, rows, columns, {}, {}, 0, 0, 0};
   const int64 slices = outer * inner;
+  ROLLED
   for (int64 across = blocks_at(columns, 0);; across = blocks_of(across, summary_fan)) {
     layout.along_entry[layout.along_levels++] = layout.entries;
     layout.entries += slices * rows * across;
     if (across == 1) break;
   }
   if (rows < summary_block) return layout;
+  ROLLED
   for (int64 down = blocks_at(rows, 0), across = blocks_at(columns, 0);;
        down = blocks_of(down, summary_fan), across = blocks_of(across, summary_fan)) {
     layout.square_entry[layout.square_levels++] = layout.entries;
@@ -63,6 +66,7 @@ SHARED bool name_of(const SummaryNames& names, int64 line, int64 key, int64& num
   number = key;
   if (!names.first || names.first[line] == names.first[line + 1]) return true;
   int64 begin = names.first[line], end = names.first[line + 1];
+  ROLLED
   while (begin < end) {
     const int64 middle = begin + (end - begin) / 2;
     if (names.keys[middle] < key) begin = middle + 1;
@@ -101,6 +105,7 @@ SHARED SummaryEntry made_entry(const SummaryLayout& layout, const SummaryEntry* 
                                int64 index) {
   SummaryEntry sum = no_elements();
   if (pass == passes_of(layout) - 1) {
+    ROLLED
     for (int64 i = first_entry(layout, pass - 1); i < layout.entries; ++i) merge(sum, entries[i]);
     return sum;
   }
@@ -120,7 +125,9 @@ SHARED SummaryEntry made_entry(const SummaryLayout& layout, const SummaryEntry* 
   const int64 down = lowest_square ? summary_block : squares ? summary_fan : 1, side = lowest_square ? 1 : summary_fan;
   const SummaryEntry* below =
       entries + (lowest_square ? 0 : first_entry(layout, pass - 1)) + slice * rows_below * across_below;
+  ROLLED
   for (int64 r = row * down; r < lower((row + 1) * down, rows_below); ++r)
+    ROLLED
     for (int64 c = column * side; c < lower((column + 1) * side, across_below); ++c)
       merge(sum, below[r * across_below + c]);
   return sum;
@@ -128,7 +135,7 @@ SHARED SummaryEntry made_entry(const SummaryLayout& layout, const SummaryEntry* 
 
 // Elements [first, last] of one line.
 template <class Scan>
-SHARED SummaryEntry along_line(const SummaryLayout& layout, const SummaryEntry* entries, const Scan& scan, int64 line,
+LONG_SHARED SummaryEntry along_line(const SummaryLayout& layout, const SummaryEntry* entries, const Scan& scan, int64 line,
                                int64 first, int64 last) {
   int64 across = blocks_of(layout.columns, summary_block);
   // Whole blocks [begin, end); the last one may be short.
@@ -137,15 +144,19 @@ SHARED SummaryEntry along_line(const SummaryLayout& layout, const SummaryEntry* 
   SummaryEntry sum = no_elements();
   if (first < begin * summary_block) merge(sum, scan(line, first, begin * summary_block));
   if (end * summary_block <= last) merge(sum, scan(line, end * summary_block, last + 1));
+  ROLLED
   for (int level = 0; begin < end; ++level) {
     const SummaryEntry* here = entries + layout.along_entry[level] + line * across;
     if (level + 1 < layout.along_levels) {
+      ROLLED
       while (begin < end && begin % summary_fan != 0) merge(sum, here[begin++]);
       // An end at the end of the level is an end of the next one too.
+      ROLLED
       while (begin < end && end % summary_fan != 0 && end != across) merge(sum, here[--end]);
       if (begin == end) break;
       begin /= summary_fan, end = blocks_of(end, summary_fan), across = blocks_of(across, summary_fan);
     } else {
+      ROLLED
       while (begin < end) merge(sum, here[begin++]);
     }
   }
@@ -156,12 +167,14 @@ SHARED SummaryEntry along_line(const SummaryLayout& layout, const SummaryEntry* 
 // be, the rest line by line. Blocks are visited without a stack: after one that is done, the next on its level, or on
 // the level above after the last of its parent.
 template <class Scan>
-SHARED SummaryEntry in_squares(const SummaryLayout& layout, const SummaryEntry* entries, const Scan& scan, int64 slice,
+LONG_SHARED SummaryEntry in_squares(const SummaryLayout& layout, const SummaryEntry* entries, const Scan& scan, int64 slice,
                                int64 r0, int64 r1, int64 c0, int64 c1) {
   SummaryEntry sum = no_elements();
   int level = layout.square_levels - 1;
   int64 row = 0, column = 0, side = summary_block;
+  ROLLED
   for (int l = 0; l < level; ++l) side *= summary_fan;
+  ROLLED
   for (;;) {
     const int64 top = row * side, left = column * side;
     const int64 bottom = lower(top + side, layout.rows) - 1, right = lower(left + side, layout.columns) - 1;
@@ -172,6 +185,7 @@ SHARED SummaryEntry in_squares(const SummaryLayout& layout, const SummaryEntry* 
         const int64 down = blocks_at(layout.rows, level), across = blocks_at(layout.columns, level);
         merge(sum, entries[layout.square_entry[level] + (slice * down + row) * across + column]);
       } else if (level == 0) {
+        ROLLED
         for (int64 r = from_row; r <= to_row; ++r)
           merge(sum, along_line(layout, entries, scan, slice * layout.rows + r, from_column, to_column));
       } else {
@@ -180,6 +194,7 @@ SHARED SummaryEntry in_squares(const SummaryLayout& layout, const SummaryEntry* 
         continue;
       }
     }
+    ROLLED
     for (;; ++level, side *= summary_fan, row /= summary_fan, column /= summary_fan) {
       if (level == layout.square_levels - 1) return sum;
       const int64 first_column = higher(c0, column / summary_fan * summary_fan * side) / side;
@@ -206,6 +221,7 @@ SHARED IntegerRange searches_between(const SummaryLayout& layout, const Search& 
   int64 from[3], to[3], lines = 1;
   const int64 extent[3] = {layout.outer, layout.inner, layout.rows};
   constexpr int64 many = 256;  // lines: rather less exact than slow
+  ROLLED
   for (int i = 0; i < 3; ++i) {
     from[i] = lower(higher(first[i], (int64)0), extent[i] - 1);
     to[i] = lower(higher(last[i], (int64)0), extent[i] - 1);
@@ -213,8 +229,11 @@ SHARED IntegerRange searches_between(const SummaryLayout& layout, const Search& 
   }
   if (lines > many) return {0, layout.columns};
   IntegerRange all = {layout.columns, 0};  // nothing yet
+  ROLLED
   for (int64 outer = from[0]; outer <= to[0]; ++outer)
+    ROLLED
     for (int64 inner = from[1]; inner <= to[1]; ++inner)
+      ROLLED
       for (int64 row = from[2]; row <= to[2]; ++row) {
         const int64 line = (outer * layout.inner + inner) * layout.rows + row;
         all = hull(all, {search(line, first[3]), search(line, last[3])});
@@ -234,6 +253,7 @@ SHARED SummaryEntry elements_between(const SummaryLayout& layout, const SummaryE
   if (!entries) return zero_element();
   int64 from[4], to[4];
   const int64 extent[4] = {layout.outer, layout.inner, layout.rows, layout.columns};
+  ROLLED
   for (int i = 0; i < 4; ++i) {
     from[i] = lower(higher(first[i], (int64)0), extent[i] - 1);
     to[i] = lower(higher(last[i], (int64)0), extent[i] - 1);
@@ -242,11 +262,14 @@ SHARED SummaryEntry elements_between(const SummaryLayout& layout, const SummaryE
   if ((to[0] - from[0] + 1) * (to[1] - from[1] + 1) > many) return entries[layout.entries];
   const bool squares = layout.square_levels > 0 && to[2] - from[2] >= summary_block / 2;
   SummaryEntry sum = no_elements();
+  ROLLED
   for (int64 outer = from[0]; outer <= to[0]; ++outer)
+    ROLLED
     for (int64 inner = from[1]; inner <= to[1]; ++inner) {
       const int64 slice = outer * layout.inner + inner;
       if (squares) merge(sum, in_squares(layout, entries, scan, slice, from[2], to[2], from[3], to[3]));
       else
+        ROLLED
         for (int64 row = from[2]; row <= to[2]; ++row)
           merge(sum, along_line(layout, entries, scan, slice * layout.rows + row, from[3], to[3]));
     }

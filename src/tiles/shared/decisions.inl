@@ -15,10 +15,14 @@ SHARED Truth settle(Cells& cells, int64 q_begin, int64 q_end, int64 k_begin, int
   // Rows in the order 0, n/2, n/4, 3n/4, ...: what differs is mostly found early.
   const int64 n = q_end - q_begin;
   int64 step = 1;
+  ROLLED
   while (step * 2 < n) step *= 2;
+  ROLLED
   for (int64 q = 0; q < n; q += step)
     if (cells.line(q_begin + q, k_begin, k_end)) return Truth::mixed;
+  ROLLED
   for (; step > 1; step /= 2)
+    ROLLED
     for (int64 q = step / 2; q < n; q += step)
       if (cells.line(q_begin + q, k_begin, k_end)) return Truth::mixed;
   return cells.seen_true ? Truth::always : Truth::never;
@@ -31,6 +35,7 @@ template <class Row>
 SHARED void halve(Row& row, int64 begin, int64 end) {
   int64 ends[32];  // of the pieces that wait, the next one last
   int waiting = 0;
+  ROLLED
   for (;;) {
     Truth t = Truth::mixed;
     const bool exhausted = row.exhausted(), single = end - begin == 1;
