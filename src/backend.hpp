@@ -31,5 +31,8 @@ class Backend {
 
 // The ONE ordered list, best first. src/attention/backends.cpp.
 const std::vector<const Backend*>& all_backends();
+// One more at its end, which outlives all calls: how tests bring machines that are no part of the library. Before the
+// first plan is made: the list is read without a lock.
+void append_backend(const Backend& backend);
 
 }  // namespace tessera

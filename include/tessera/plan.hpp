@@ -18,6 +18,9 @@ struct Program;
 namespace tiles {
 class RunMaps;
 }
+namespace plans {
+class Details;
+}
 inline namespace TESSERA_API_NAMESPACE {
 
 // Runs `count` tasks; task(context, i) for every i in [0, count), in any order, on any threads, and returns when all
@@ -58,6 +61,11 @@ struct Cost {
   bool upper_bound = false;
 };
 
+// What the device reaches at most, where that is known: floating-point operations and bytes of its memory a second.
+struct Ceiling {
+  double flops_s = 0, bytes_s = 0;  // 0: not known
+};
+
 // Why a candidate that stands before the chosen one in the list was not taken.
 struct PassedOver {
   std::string candidate;  // "cpu:avx512"
@@ -88,11 +96,13 @@ struct PlanData {
   std::string isa;      // "avx2"
   Tiling tiling;
   Cost cost;
+  Ceiling ceiling;
   std::size_t partial_bytes = 0;  // workspace for partial results
   std::size_t scratch_bytes = 0;  // workspace for each thread
   // Of the score change, and of a mask that the tile map cannot decide.
   std::shared_ptr<const mods::Program> score, mask;
   std::shared_ptr<const tiles::RunMaps> runs;  // of such a mask, where they are the same in every call
+  std::shared_ptr<const plans::Details> details;  // what the backend keeps besides
   std::vector<PassedOver> passed_over;
   const Backend* runner = nullptr;
 };

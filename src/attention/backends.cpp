@@ -7,10 +7,18 @@
 
 namespace tessera {
 
-const std::vector<const Backend*>& all_backends() {
-  static const std::vector<const Backend*> list = cpu::backends();
-  return list;
+namespace {
+
+std::vector<const Backend*>& list() {
+  static std::vector<const Backend*>& made = *new std::vector<const Backend*>(cpu::backends());
+  return made;
 }
+
+}  // namespace
+
+const std::vector<const Backend*>& all_backends() { return list(); }
+
+void append_backend(const Backend& backend) { list().push_back(&backend); }
 
 inline namespace TESSERA_API_NAMESPACE {
 

@@ -40,6 +40,24 @@ std::string indented(const std::string& text) {
   return all + "\n";
 }
 
+// The problem with tensors where the backend that is asked for has its own: on device 0 for one that is not the cpu's.
+Problem described(const Shape& shape, std::string_view backend) {
+  Prefix prefix = prefix_of(shape);
+  Inputs in = inputs_of(shape, anywhere(), prefix);
+  if (!backend.empty() && !backend.starts_with("cpu")) {
+    const Device device{DeviceType::cuda, 0};
+    Bindings bind;
+    for (Binding binding : in.bind) {
+      binding.tensor.device = device;
+      bind.add(binding);
+    }
+    in.bind = bind;
+    for (Tensor* t : {&in.q, &in.k, &in.v, &in.sinks, &in.packed.cu_q, &in.packed.cu_k})
+      if (t->defined()) t->device = device;
+  }
+  return describe(in, options_of(shape, backend));
+}
+
 // Why a backend does not run this problem: the plan's own words for those before the chosen one; for the others, what
 // happens when they are asked for by name.
 struct Verdict {
@@ -59,9 +77,8 @@ std::vector<Verdict> verdicts(const Shape& shape, const Plan& chosen) {
       all.push_back({info.name, passed->reason});
       continue;
     }
-    Prefix prefix = prefix_of(shape);
     try {
-      plan(describe(inputs_of(shape, anywhere(), prefix), options_of(shape, info.name)));
+      plan(described(shape, info.name));
       all.push_back({info.name, "it can, and stands after the one taken: slower"});
     } catch (const Error& error) {
       std::string why = error.what();
@@ -100,6 +117,24 @@ double best_of(Probe&& probe, int times) {
   return best;
 }
 
+// What the machine can do at most: measured on a processor, a device's own figures on a device.
+struct Limits {
+  double gflops = 0, gbytes = 0;
+  std::string where, of;
+};
+Limits limits_of(const Plan& p, int threads) {
+  if (p->ceiling.flops_s > 0)
+    return {p->ceiling.flops_s * 1e-9, p->ceiling.bytes_s * 1e-9, "by the device's figures",
+            "the tensor-core ceiling of 16-bit types"};
+  Limits limits{.where = fmt::format("on {} thread{} as measured now", threads, threads == 1 ? "" : "s"),
+                .of = "the fp32 FMA ceiling of " + p->isa};
+  FmaProbe fma(p->isa, threads);
+  limits.gflops = best_of([&] { return fma.gflops(); }, 12);
+  DramProbe dram(threads);
+  limits.gbytes = best_of([&] { return dram.gbytes_per_s(); }, 5);
+  return limits;
+}
+
 int run(const Flags& flags) {
   Answer answer(flags.json);
   const std::vector<Shape> all = shapes(flags.shape);
@@ -107,20 +142,13 @@ int run(const Flags& flags) {
   if (names.size() != 1) throw Misuse("--backend all: explain says why each other one is not taken; pin one or none");
   const Shape& shape = all.at(0);
   const int threads = thread_count(flags.run.threads[0]);
-  Prefix prefix = prefix_of(shape);
-  const Problem problem = describe(inputs_of(shape, anywhere(), prefix), options_of(shape, names[0]));
+  const Problem problem = described(shape, names[0]);
   const Plan p = plan(problem);
 
   const Pairs attended = attended_pairs(shape);
   const double pairs = attended.count, flops = 2 * pairs * static_cast<double>(shape.d + shape.dv);
-  FmaProbe fma(p->isa, threads);
-  const double gflops = best_of([&] { return fma.gflops(); }, 12);
-  double gbytes = 0;
-  {
-    DramProbe dram(threads);
-    gbytes = best_of([&] { return dram.gbytes_per_s(); }, 5);
-  }
-  const double arithmetic_ms = flops / gflops * 1e-6, memory_ms = p->cost.bytes / gbytes * 1e-6;
+  const Limits limits = limits_of(p, threads);
+  const double arithmetic_ms = flops / limits.gflops * 1e-6, memory_ms = p->cost.bytes / limits.gbytes * 1e-6;
   const bool runs = p->tiling.run_queries > 0;
   const std::int64_t q_tile = runs ? p->tiling.run_queries : p->tiling.q_tile;
   const std::int64_t k_tile = runs ? p->tiling.run_keys : p->tiling.k_block;
@@ -153,12 +181,11 @@ int run(const Flags& flags) {
                   "  bytes: {} of q, k, v and o, once each\n",
                   pairs, whole, whole > 0 ? 100 * pairs / whole : 100, attended.exact ? "" : ", an estimate", flops,
                   bytes_text(p->cost.bytes)));
-  answer.say(fmt::format("floor, on {} thread{} as measured now\n", threads, threads == 1 ? "" : "s"));
-  answer.say(
-      fmt::format("  {:.3f} ms of arithmetic at {:.1f} GFLOP/s, the fp32 FMA ceiling of {}\n"
-                  "  {:.3f} ms of memory at {:.1f} GB/s, reading from DRAM\n  so at least {:.3f} ms, bound by {}\n",
-                  arithmetic_ms, gflops, p->isa, memory_ms, gbytes, std::max(arithmetic_ms, memory_ms),
-                  arithmetic_ms >= memory_ms ? "arithmetic" : "memory"));
+  answer.say(fmt::format(
+      "floor, {}\n  {:.3f} ms of arithmetic at {:.1f} GFLOP/s, {}\n  {:.3f} ms of memory at {:.1f} GB/s, reading from "
+      "DRAM\n  so at least {:.3f} ms, bound by {}\n",
+      limits.where, arithmetic_ms, limits.gflops, limits.of, memory_ms, limits.gbytes,
+      std::max(arithmetic_ms, memory_ms), arithmetic_ms >= memory_ms ? "arithmetic" : "memory"));
   answer.say("backends, best first\n");
   std::size_t width = 0;
   for (const Verdict& v : why) width = std::max(width, v.backend.size());
@@ -192,8 +219,8 @@ int run(const Flags& flags) {
                               {"flops", flops},
                               {"bytes", p->cost.bytes},
                               {"workspace_bytes", p.workspace_bytes(threads)},
-                              {"ceiling_gflops", gflops},
-                              {"dram_gbytes_per_s", gbytes},
+                              {"ceiling_gflops", limits.gflops},
+                              {"dram_gbytes_per_s", limits.gbytes},
                               {"arithmetic_ms", arithmetic_ms},
                               {"memory_ms", memory_ms},
                               {"floor_ms", std::max(arithmetic_ms, memory_ms)},

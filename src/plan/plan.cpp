@@ -7,6 +7,8 @@
 #include <ostream>
 #include <sstream>
 
+#include "plan/details.hpp"
+
 namespace tessera {
 inline namespace TESSERA_API_NAMESPACE {
 namespace {
@@ -48,12 +50,13 @@ std::ostream& operator<<(std::ostream& out, const Plan& plan) {
   out << ", panels of " << t.panel << " rows, blocks of " << t.k_block << " keys";
   if (t.run_queries > 0) out << ", the mask in tiles of " << t.run_queries << " x " << t.run_keys;
   out << '\n'
-      << "  splits     " << t.splits << (t.splits > 1 ? " over the keys, merged in order" : " (keys are not split)")
-      << "; a partial result every " << t.kv_split << " keys\n"
-      << "  workspace  " << amount(static_cast<double>(d.partial_bytes), "B") << " + "
-      << amount(static_cast<double>(d.scratch_bytes), "B") << " a thread\n"
-      << "  asks for   " << most << amount(d.cost.flops, "FLOP") << ", " << amount(d.cost.bytes, "B") << " moved, "
+      << "  splits     " << t.splits << (t.splits > 1 ? " over the keys, merged in order" : " (keys are not split)");
+  if (t.kv_split > 0) out << "; a partial result every " << t.kv_split << " keys";
+  out << "\n  workspace  " << amount(static_cast<double>(d.partial_bytes), "B");
+  if (d.scratch_bytes > 0) out << " + " << amount(static_cast<double>(d.scratch_bytes), "B") << " a thread";
+  out << "\n  asks for   " << most << amount(d.cost.flops, "FLOP") << ", " << amount(d.cost.bytes, "B") << " moved, "
       << amount(d.cost.flops / std::max(1.0, d.cost.bytes), "FLOP/B");
+  if (d.details) d.details->print(out);
   for (const PassedOver& p : d.passed_over) out << "\n  not taken  " << p.candidate << ": " << p.reason;
   return out;
 }

@@ -253,6 +253,20 @@ double work(const CaseSpec& c) {
   return (pairs + loads) * real(c.dim + c.dim_v + 32);
 }
 
+double padded_work(const CaseSpec& c) {
+  const auto tiles = [](std::int64_t n, std::int64_t tile) { return static_cast<double>((n + tile - 1) / tile * tile); };
+  double pairs = 0;
+  if (c.packed.empty()) pairs = static_cast<double>(c.batch) * tiles(c.tokens_q, 16) * tiles(c.tokens_k, 64);
+  for (const Lengths& l : c.packed) pairs += tiles(l.q, 16) * tiles(l.k, 64);
+  return pairs * static_cast<double>(c.heads_q) * (tiles(c.dim, 16) + tiles(c.dim_v, 16));
+}
+
+std::string unfit(const Subject& subject, const CaseSpec& c) {
+  if (std::max(c.dim, c.dim_v) > subject.max_dim) return "dims up to " + std::to_string(subject.max_dim) + " only";
+  if (padded_work(c) > subject.most_work) return "too much work for it";
+  return {};
+}
+
 // ------------------------------------------------------------------------------------------------------------
 // generation
 namespace {

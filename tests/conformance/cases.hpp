@@ -84,6 +84,10 @@ inline std::int64_t room_of(const CaseSpec& c) { return c.packed.empty() ? c.tok
 // Makes a hand-written spec self-consistent: heads that divide, lengths that agree.
 CaseSpec normalised(CaseSpec spec);
 double work(const CaseSpec& spec);  // multiply-adds of the oracle, about
+// Multiply-adds of a machine that computes whole tiles of 16 queries and 64 keys, all rows, about.
+double padded_work(const CaseSpec& spec);
+// Why a subject is not given this case; empty: it is.
+std::string unfit(const Subject& subject, const CaseSpec& spec);
 
 // The index-th case of a suite, for one dtype.
 CaseSpec generate(std::uint64_t suite_seed, std::int64_t index, DType dtype);
@@ -92,6 +96,7 @@ CaseSpec generate(std::uint64_t suite_seed, std::int64_t index, DType dtype);
 struct Outcome {
   std::string failure;  // empty: all is well
   double worst = 0;     // largest |error| / allowed
+  std::vector<std::string> skipped{};  // lines of it that the subject was not given, and why
   bool passed() const { return failure.empty(); }
 };
 // Makes the data, runs the subject, judges; then runs again with other threads and workspace, and, where asked, alone

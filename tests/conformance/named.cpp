@@ -17,6 +17,10 @@ NamedCase of_lines(std::string name, std::string owed, std::vector<std::string> 
       CaseSpec spec = parse_case(text);
       spec.dtype = dtype;
       if (text.find("out=") == std::string::npos) spec.out = dtype;
+      if (const std::string why = unfit(subject, spec); !why.empty()) {
+        all.skipped.push_back(line(spec) + ": " + why);
+        continue;
+      }
       const Outcome one = run_case(subject, spec);
       all.worst = std::max(all.worst, one.worst);
       if (one.passed()) continue;

@@ -44,6 +44,7 @@ Buffer::Buffer(DType dtype, std::int64_t elements, std::int64_t shift, Poison po
   if (!memory_) throw std::bad_alloc();
   data_ = memory_.get() + guard_bytes + shift_bytes;
   this->poison();
+  known_.emplace(Region{reinterpret_cast<char*>(memory_.get()), memory_bytes_, reinterpret_cast<char*>(data_), bytes_});
 }
 
 void Buffer::poison() {
@@ -76,6 +77,7 @@ GuardedWorkspace::GuardedWorkspace(std::size_t bytes) : bytes_(bytes), memory_(b
   const auto address = reinterpret_cast<std::uintptr_t>(memory_.data()) + guard_bytes;
   data_ = memory_.data() + guard_bytes + (64 - address % 64) % 64;
   std::memset(data_, scratch, bytes_);
+  known_.emplace(Region{reinterpret_cast<char*>(memory_.data()), memory_.size(), reinterpret_cast<char*>(data_), bytes_});
 }
 
 bool GuardedWorkspace::guards_intact() const {

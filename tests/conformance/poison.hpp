@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "regions.hpp"
 #include "tessera/tensor.hpp"
 
 namespace tessera::conformance {
@@ -45,6 +47,7 @@ class Buffer {
   std::size_t memory_bytes_ = 0;
   unsigned char* data_ = nullptr;
   std::vector<unsigned char> before_;
+  std::optional<KnownRegion> known_;
 };
 
 // Scratch memory of an exact size, 64-byte aligned, filled with NaN, guarded.
@@ -59,6 +62,7 @@ class GuardedWorkspace {
   std::size_t bytes_;
   std::vector<unsigned char> memory_;
   unsigned char* data_ = nullptr;
+  std::optional<KnownRegion> known_;
 };
 
 }  // namespace tessera::conformance

@@ -29,8 +29,10 @@ struct Run {
   void tell(const Subject& subject, std::string_view doing, std::int64_t done, std::int64_t total) const {
     if (progress) progress({subject.name, doing, done, total, std::ssize(report.failures)});
   }
-  void count(Tally& tally, const Outcome& outcome) {
+  void count(Tally& tally, const Outcome& outcome, const std::string& title) {
     ++tally.cases, ++report.cases;
+    for (const std::string& text : outcome.skipped)
+      ++tally.skipped, report.skipped.push_back(tally.subject + ", " + title + ": " + text);
     if (!outcome.passed()) ++tally.failures;
     else tally.worst = std::max(tally.worst, outcome.worst);
   }
@@ -41,7 +43,7 @@ struct Run {
       if (!all[i].every_dtype && !first_dtype) continue;
       tell(subject, all[i].name, static_cast<std::int64_t>(i), std::ssize(all));
       const Outcome outcome = all[i].run(subject, dtype);
-      count(tally, outcome);
+      count(tally, outcome, all[i].name);
       if (!outcome.passed())
         report.failures.push_back({subject.name, all[i].name, all[i].name + " dtype=" + std::string(name(dtype)), "",
                                    outcome.failure + " (owed: " + all[i].owed + ")"});
@@ -49,8 +51,12 @@ struct Run {
   }
 
   void one_case(const Subject& subject, const CaseSpec& spec, const std::string& title, Tally& tally) {
+    if (const std::string why = unfit(subject, spec); !why.empty()) {
+      ++tally.skipped, report.skipped.push_back(tally.subject + ", " + title + ": " + line(spec) + ": " + why);
+      return;
+    }
     Outcome outcome = run_case(subject, spec);
-    count(tally, outcome);
+    count(tally, outcome, title);
     if (outcome.passed()) return;
     Failure failure{subject.name, title, line(spec), "", outcome.failure};
     if (options.shrink) {
@@ -86,15 +92,16 @@ struct Run {
     }
     for (const Subject& subject : subjects) {
       if (found == all.end()) {
+        if (!subject.takes(spec.dtype)) continue;
         Tally& tally = report.tallies.emplace_back(Tally{.subject = subject.name, .dtype = spec.dtype});
         one_case(subject, spec, "the case", tally);
         continue;
       }
       for (DType dtype : options.dtypes) {
-        if (only != DType::none && dtype != only) continue;
+        if ((only != DType::none && dtype != only) || !subject.takes(dtype)) continue;
         Tally& tally = report.tallies.emplace_back(Tally{.subject = subject.name, .dtype = dtype});
         const Outcome outcome = found->run(subject, dtype);
-        count(tally, outcome);
+        count(tally, outcome, found->name);
         if (!outcome.passed())
           report.failures.push_back({subject.name, found->name, found->name + " dtype=" + std::string(name(dtype)), "",
                                      outcome.failure + " (owed: " + found->owed + ")"});
@@ -103,20 +110,24 @@ struct Run {
   }
 
   void everything() {
-    for (const Subject& subject : subjects)
+    for (const Subject& subject : subjects) {
+      bool first = true;
       for (std::size_t d = 0; d < options.dtypes.size() && !stop(); ++d) {
         const DType dtype = options.dtypes[d];
+        if (!subject.takes(dtype)) continue;
         const auto began = Clock::now();
         Tally tally{.subject = subject.name, .dtype = dtype};
         for (std::int64_t i = 0; i < options.cases && !stop(); ++i) {
           tell(subject, name(dtype), i, options.cases);
           one_case(subject, generate(options.seed, i, dtype), "generated " + std::to_string(i), tally);
         }
-        if (options.named) named(subject, dtype, d == 0, tally);
+        if (options.named) named(subject, dtype, first, tally);
+        first = false;
         tally.seconds = seconds_since(began);
         tell(subject, name(dtype), options.cases, options.cases);
         report.tallies.push_back(tally);
       }
+    }
   }
 };
 

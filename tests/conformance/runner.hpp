@@ -43,6 +43,7 @@ struct Tally {
   std::string subject;
   DType dtype = DType::none;
   std::int64_t cases = 0, failures = 0;
+  std::int64_t skipped = 0;  // that it was not given: Subject::max_dim, most_work
   double worst = 0;  // largest |error| / allowed over all judged elements
   double seconds = 0;
 };
@@ -50,6 +51,7 @@ struct Tally {
 struct Report {
   std::int64_t cases = 0;
   std::vector<Failure> failures;
+  std::vector<std::string> skipped;  // "sim:sm_80, sizes.dims: <line>: why"
   std::vector<Tally> tallies;
   double seconds = 0;
   bool out_of_time = false;

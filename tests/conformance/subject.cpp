@@ -1,9 +1,36 @@
 #include "subject.hpp"
 
+#include "backend.hpp"
+#include "device_subject.hpp"
+#include "gpu/gpu_backend.hpp"
+
 namespace tessera::conformance {
 namespace {
 
+// Where the memory of a backend's device is: that of CUDA devices is copied to; tests may say otherwise of theirs.
+struct Memories {
+  std::vector<std::pair<std::string, MakeMemory>> of;
+};
+Memories& memories() {
+  static Memories& all = *new Memories;
+  return all;
+}
+
+const gpu::GpuBackend* gpu_backend(const std::string& name) {
+  for (const Backend* backend : all_backends())
+    if (backend->full_name() == name) return dynamic_cast<const gpu::GpuBackend*>(backend);
+  return nullptr;
+}
+
+Subject on_device(const std::string& backend, const gpu::GpuBackend& gpu) {
+  const Device device{DeviceType::cuda, 0};
+  for (const auto& [name, memory] : memories().of)
+    if (name == backend) return device_subject(backend, device, Metadata::host, memory);
+  return device_subject(backend, device, Metadata::host, copied_memory(gpu.engine(), device.index));
+}
+
 Subject pinned(const std::string& backend) {
+  if (const gpu::GpuBackend* gpu = gpu_backend(backend)) return on_device(backend, *gpu);
   Subject s{.name = backend.empty() ? "auto" : backend};
   s.run = [backend](const Inputs& inputs, const Outputs& outputs, const Options& options, const Exec& exec) {
     Options with = options;
@@ -20,6 +47,10 @@ Subject pinned(const std::string& backend) {
 }
 
 }  // namespace
+
+void set_memory(const std::string& backend, MakeMemory memory) {
+  memories().of.emplace_back(backend, std::move(memory));
+}
 
 std::vector<Subject> subjects() {
   std::vector<Subject> all;

@@ -1,0 +1,42 @@
+// One call: what the host knows of its tensors, checked against the device, uploaded where it lies on the host, and
+// packed into the struct that a launch hands over.
+// Must not know: kernels' texts, how a plan was made.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gpu/decision.hpp"
+#include "gpu/engine.hpp"
+#include "kernels/params.cuh"
+
+namespace tessera::gpu {
+
+// A work list on the device, of a mask that is the same in every call.
+struct DeviceRuns {
+  const tessera_kernels::RunRange* ranges = nullptr;  // [maps, query tiles]
+  const tessera_kernels::KeyRun* runs = nullptr;
+  std::int64_t batch = 0, head = 0, tiles = 0;  // the map of (b, h) begins at (b * batch + h * head) * tiles
+};
+
+// Tensors that have elements must be memory that the device can use; throws Error(invalid_device) naming the first one
+// that is not. Metadata may be on the host instead.
+void check_places(const Engine& engine, const Problem& problem, const Inputs& inputs, const Outputs& outputs,
+                  const Workspace& workspace);
+
+// The parameters of a launch: ForwardParams, then the arguments of the score change, then those of the mask.
+class LaunchParams {
+ public:
+  // Uploads in stream order what lies on the host. `memory`: the call's workspace, on the device.
+  LaunchParams(const Engine& engine, const Problem& problem, const TileMap& tiles, const Decision& decision,
+               const DeviceRuns& runs, const Inputs& inputs, const Outputs& outputs, Stream stream, char* memory);
+
+  const tessera_kernels::ForwardParams& forward() const { return *forward_; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  tessera_kernels::ForwardParams* forward_ = nullptr;  // in bytes_
+  std::span<std::byte> bytes_;                         // the calling thread's own memory, until its next call
+};
+
+}  // namespace tessera::gpu

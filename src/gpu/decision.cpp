@@ -1,0 +1,226 @@
+#include "gpu/decision.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "emit/mod_text.hpp"
+#include "kernels/params.cuh"
+#include "mods/bounds.hpp"
+
+namespace tessera::gpu {
+namespace {
+
+constexpr std::int64_t most_partial_bytes = std::int64_t{256} << 20;
+constexpr std::int64_t most_run_tiles = std::int64_t{1} << 20;  // query tiles of all maps: beyond, the mask does alone
+constexpr std::int64_t narrow_positions = std::int64_t{1} << 30;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+std::size_t padded(std::size_t bytes) {
+  return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
+}
+
+// Queries of a sequence, on average where they are packed: what a tile is likely to be filled with.
+std::int64_t usual_queries(const Problem& p) {
+  return p.packed ? ceil_div(p.tokens_q, std::max<std::int64_t>(1, p.batch)) : p.tokens_q;
+}
+
+// Few queries: as many heads of the group as fit share a tile, and with it every load of keys and values.
+int heads_of_tile(const Problem& p, std::int64_t queries) {
+  constexpr std::int64_t rows = 64;
+  int heads = 1;
+  for (std::int64_t h = 1; h <= std::min(p.group(), rows); ++h)
+    if (p.group() % h == 0 && h * queries <= rows) heads = static_cast<int>(h);
+  return heads;
+}
+
+std::int64_t tiles_of_all(const Problem& p, std::int64_t queries) {
+  // Each sequence wastes at most one tile, and has none if it has no queries.
+  if (p.packed) return std::min(ceil_div(p.tokens_q, queries) + p.batch, p.tokens_q);
+  std::int64_t tiles = 0;
+  return __builtin_mul_overflow(p.batch, ceil_div(p.tokens_q, queries), &tiles) ? most_blocks + 1 : tiles;
+}
+
+Tile tile_for(const Problem& p, const Caps& caps, int heads) {
+  return *find_tile(caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), false, heads * usual_queries(p));
+}
+
+// What is known before any data: the position of the first query.
+bool is_narrow(const Problem& p) {
+  if (p.offset_per_sequence || p.tokens_q >= narrow_positions || p.tokens_kv >= narrow_positions) return false;
+  const std::int64_t offset = p.q_offset.value_or(0);  // else keys - queries, which lies within their numbers
+  return offset > -narrow_positions && offset + p.tokens_q < narrow_positions;
+}
+
+int copy_bytes(std::int64_t align_bytes) { return static_cast<int>(std::min<std::int64_t>(align_bytes, 16)); }
+
+// ------------------------------------------------------------------------------------------------ masks
+bool is_everything(const TileMap& tiles) {
+  return tiles.decided() && tiles.bands().size() == 1 && tiles.bands()[0] == Band{};
+}
+
+// Runs of a mask that bands do not describe, where they are the same in every call.
+std::shared_ptr<const tiles::RunMaps> fixed_runs(const Problem& p, const Decision& d) {
+  const Graph& mask = p.mask.graph();
+  if (!tiles::runs_are_fixed(mask) || p.packed || p.offset_per_sequence) return {};
+  if (p.tokens_q == 0 || p.batch == 0 || p.tokens_kv < 2 * d.spec.k_tile) return {};
+  const std::int64_t offset = p.q_offset.value_or(p.tokens_kv - p.tokens_q);
+  if (offset > mods::farthest / 2 || offset < -mods::farthest / 2) return {};
+  if (ceil_div(p.tokens_kv, d.spec.k_tile) > std::numeric_limits<std::int32_t>::max()) return {};
+  const mods::Dependence sees = mods::dependence(mask);
+  if (sees.head && d.spec.heads > 1) return {};
+  const std::int64_t tiles = ceil_div(p.tokens_q, d.queries);
+  const double maps = (sees.batch ? static_cast<double>(p.batch) : 1) * (sees.head ? static_cast<double>(p.heads_q) : 1);
+  if (maps * static_cast<double>(tiles) > static_cast<double>(most_run_tiles)) return {};
+  const std::vector<tiles::Grid> grids(sees.batch ? static_cast<std::size_t>(p.batch) : 1,
+                                       {offset, p.tokens_q, p.tokens_kv, d.queries, d.spec.k_tile});
+  return std::make_shared<const tiles::RunMaps>(mask, std::span<const mods::Table>{}, grids, p.heads_q);
+}
+
+void choose_keys(const Problem& p, const TileMap& tiles, Decision& d) {
+  emit::ForwardSpec& spec = d.spec;
+  if (is_everything(tiles)) return;
+  if (tiles.decided()) {
+    spec.keys = emit::Keys::bands, spec.bands = static_cast<int>(tiles.bands().size());
+    return;
+  }
+  spec.mask = p.mask.graph();
+  spec.mask_dtypes.assign(p.mask_tables.begin(), p.mask_tables.end());
+  if ((d.runs = fixed_runs(p, d))) spec.keys = emit::Keys::runs;
+}
+
+// ------------------------------------------------------------------------------------------------ splits
+// Keys that some query of a tile attends to, at most.
+std::int64_t attended_keys(const Problem& p, const TileMap& tiles, std::int64_t queries) {
+  if (!tiles.decided() || p.tokens_kv == 0) return p.tokens_kv;
+  if (tiles.bands().empty()) return 0;
+  const std::int64_t lo = tiles.bands().front().lo, hi = tiles.bands().back().hi;
+  std::int64_t span = 0;
+  if (__builtin_sub_overflow(hi, lo, &span) || __builtin_add_overflow(span, queries, &span)) return p.tokens_kv;
+  return std::clamp<std::int64_t>(span, 1, p.tokens_kv);
+}
+
+// When there are too few tiles to fill the device, their keys are split: into as many parts as make it busy for the
+// shortest time, counted in key tiles. A part costs two tiles more than its keys (start and end of a block); merging
+// costs about three, and an eighth for each part.
+std::int64_t choose_splits(const Problem& p, const TileMap& map, const Caps& caps, const Decision& d, int resident) {
+  if (p.batch_invariant) return 1;  // a row's keys are then added up in one order, whatever else is there
+  const std::int64_t items = d.tiles * d.units, slots = std::int64_t{std::max(1, caps.sms)} * std::max(1, resident);
+  if (items == 0 || items >= slots) return 1;
+  const std::int64_t key_tiles = ceil_div(attended_keys(p, map, d.queries), d.spec.k_tile);
+  const std::int64_t bytes_of_one = items * d.spec.q_tile * (p.dim_v + 1) * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t most = std::min({key_tiles / 2, std::int64_t{128}, most_partial_bytes / bytes_of_one});
+  const auto cost = [&](std::int64_t n) {
+    const double each = static_cast<double>(ceil_div(key_tiles, n)) + 2;
+    return static_cast<double>(ceil_div(items * n, slots)) * each + (n > 1 ? 3 + static_cast<double>(n) / 8 : 0);
+  };
+  std::int64_t best = 1;
+  for (std::int64_t n = 2; n <= most; ++n)
+    if (cost(n) < cost(best)) best = n;
+  return best;
+}
+
+void split_keys(const Problem& p, const TileMap& map, const Caps& caps, Decision& d) {
+  const Tile tile{0, d.spec.q_tile, d.spec.k_tile, d.spec.warps, d.spec.stages};
+  const int resident = resident_blocks(
+      caps, tile_smem_bytes(tile, static_cast<int>(p.dim), static_cast<int>(p.dim_v), false), 32 * d.spec.warps);
+  const std::int64_t wanted = choose_splits(p, map, caps, d, resident);
+  if (wanted <= 1) return;
+  d.kv_split = ceil_div(ceil_div(attended_keys(p, map, d.queries), d.spec.k_tile), wanted) * d.spec.k_tile;
+  d.splits = ceil_div(p.tokens_kv, d.kv_split);
+  // What is attended to may be a small part of the keys: then most parts have nothing to do, but are stored.
+  const std::int64_t bytes = d.items() * d.spec.q_tile * (p.dim_v + 1) * static_cast<std::int64_t>(sizeof(float));
+  if (d.splits <= 1 || bytes > most_partial_bytes || d.items() > most_blocks) d.splits = 1, d.kv_split = 0;
+  d.spec.split = d.splits > 1;
+}
+
+Layout lay_out(const Problem& p, const Decision& d) {
+  Layout l;
+  const auto piece = [&](std::size_t bytes) {
+    const Layout::Piece made{l.bytes, bytes};
+    l.bytes += padded(bytes);
+    return made;
+  };
+  const auto numbers = static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t);
+  std::size_t lists = 0;
+  if (p.packed) lists += 3;  // of queries, of keys, tiles_before
+  if (p.offset_per_sequence) lists += 1;
+  l.metadata = piece(lists * numbers);
+  if (d.spec.split) {
+    const auto rows = static_cast<std::size_t>(d.items() * d.spec.q_tile);
+    l.partial_o = piece(rows * static_cast<std::size_t>(p.dim_v) * sizeof(float));
+    l.partial_lse = piece(rows * sizeof(float));
+  }
+  return l;
+}
+
+// The struct of a launch: the parameters, and the arguments of both mods.
+std::size_t param_bytes(const Problem& p) {
+  return sizeof(tessera_kernels::ForwardParams) +
+         (emit::argument_words(p.score.graph()) + emit::argument_words(p.mask.graph())) * sizeof(std::uint64_t);
+}
+
+}  // namespace
+
+int resident_blocks(const Caps& caps, std::int64_t smem_bytes, int threads) {
+  const std::int64_t by_smem = caps.smem_sm_bytes / std::max<std::int64_t>(1, smem_bytes + caps.smem_reserved_bytes);
+  return static_cast<int>(std::clamp<std::int64_t>(by_smem, 1, std::max(1, caps.threads_sm / threads)));
+}
+
+std::vector<std::string> reasons(const Problem& p, const Caps& caps, int arch) {
+  std::vector<std::string> all;
+  if (caps.arch < arch)
+    all.push_back("the kernels need compute capability " + std::to_string(arch / 10) + "." + std::to_string(arch % 10) +
+                  ", " + caps.name + " has " + std::to_string(caps.arch / 10) + "." + std::to_string(caps.arch % 10));
+  if (p.dtype != DType::bf16 && p.dtype != DType::f16)
+    all.push_back("q, k and v are " + std::string(name(p.dtype)) + ": tensor cores take bf16 and f16");
+  const auto dim = [&](const char* which, std::int64_t value) {
+    if (value <= max_dim) return true;
+    all.push_back(std::string("the head dim of ") + which + " is " + std::to_string(value) +
+                  ": the gpu kernels take 1 to " + std::to_string(max_dim));
+    return false;
+  };
+  const bool fits_q = dim("q and k", p.dim), fits_v = dim("v", p.dim_v);
+  if (const std::size_t bytes = param_bytes(p); bytes > most_param_bytes)
+    all.push_back("the mask's and the score change's run-time values make a launch of " + std::to_string(bytes) +
+                  " bytes: " + std::to_string(most_param_bytes) + " are allowed");
+  if (!fits_q || !fits_v) return all;
+  if (!find_tile(caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), false, 1)) {
+    all.push_back("no tile of dims " + std::to_string(p.dim) + " and " + std::to_string(p.dim_v) + " fits the " +
+                  std::to_string(caps.smem_block_bytes) + " bytes of shared memory of " + caps.name);
+    return all;
+  }
+  const int heads = heads_of_tile(p, usual_queries(p));
+  const std::int64_t tiles = tiles_of_all(p, tile_for(p, caps, heads).q_tile / heads);
+  std::int64_t blocks = 0;
+  if (__builtin_mul_overflow(tiles, p.heads_q / heads, &blocks) || blocks > most_blocks)
+    all.push_back("there are " + std::to_string(tiles) + " tiles of queries for each of " +
+                  std::to_string(p.heads_q / heads) + " units of heads: a launch has at most " +
+                  std::to_string(most_blocks) + " blocks");
+  return all;
+}
+
+Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch) {
+  Decision d;
+  emit::ForwardSpec& spec = d.spec;
+  spec.arch = arch, spec.dtype = p.dtype, spec.out_dtype = p.out_dtype;
+  spec.dim = static_cast<int>(p.dim), spec.dim_v = static_cast<int>(p.dim_v);
+  spec.heads = heads_of_tile(p, usual_queries(p));
+  const Tile tile = tile_for(p, caps, spec.heads);
+  spec.q_tile = tile.q_tile, spec.k_tile = tile.k_tile, spec.warps = tile.warps, spec.stages = tile.stages;
+  spec.q_copy = spec.k_copy = spec.v_copy = copy_bytes(p.align_bytes);
+  spec.o_copy = spec.q_copy;
+  spec.packed = p.packed;
+  spec.lse = p.wants_lse, spec.sinks = p.sinks;
+  spec.narrow = is_narrow(p);
+  spec.score = p.score.graph();
+  spec.score_dtypes.assign(p.score_tables.begin(), p.score_tables.end());
+  d.queries = spec.q_tile / spec.heads;
+  d.units = p.heads_q / spec.heads;
+  d.tiles = tiles_of_all(p, d.queries);
+  choose_keys(p, map, d);
+  split_keys(p, map, caps, d);
+  d.layout = lay_out(p, d);
+  return d;
+}
+
+}  // namespace tessera::gpu

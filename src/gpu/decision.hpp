@@ -1,0 +1,59 @@
+// How a problem is cut for a GPU: which kernel, which tiles, which splits, which workspace. A pure function of
+// (Problem, TileMap, Caps); everything that a run needs and that does not change from one to the next.
+// Must not know: engines, drivers, addresses, data.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emit/kernel_spec.hpp"
+#include "gpu/engine.hpp"
+#include "gpu/tile_table.hpp"
+#include "tessera/plan.hpp"
+#include "tiles/run_maps.hpp"
+
+namespace tessera::gpu {
+
+inline constexpr std::int64_t max_dim = 256;
+inline constexpr std::int64_t most_blocks = 0x7fffffff;  // of a launch
+inline constexpr std::size_t most_param_bytes = 4096;    // of a launch, on every driver
+inline constexpr std::size_t workspace_alignment = 64;
+
+// Where the pieces of a call's workspace begin, in bytes, and how many there are. What is not needed has no bytes.
+struct Layout {
+  struct Piece {
+    std::size_t at = 0, bytes = 0;
+    bool operator==(const Piece&) const = default;
+  };
+  Piece metadata;                // what lies on the host is uploaded here: prefix sums, offsets, tiles_before
+  Piece partial_o, partial_lse;  // [items, rows, dim_v] and [items, rows]
+  std::size_t bytes = 0;
+  bool operator==(const Layout&) const = default;
+};
+
+struct Decision {
+  emit::ForwardSpec spec;
+  std::int64_t queries = 0;   // of a tile: its rows are queries x spec.heads
+  std::int64_t units = 0;     // of heads that share a tile
+  std::int64_t tiles = 0;     // query tiles of one unit over all sequences; packed: at most
+  std::int64_t splits = 1;    // of the keys
+  std::int64_t kv_split = 0;  // keys of a split
+  Layout layout;
+  std::shared_ptr<const tiles::RunMaps> runs;  // of a mask that is the same in every call
+
+  std::int64_t items() const { return tiles * units * splits; }
+};
+
+// Every reason why a kernel of class `arch` cannot run the problem on such a device; empty: it can.
+std::vector<std::string> reasons(const Problem& problem, const Caps& caps, int arch);
+
+// The problem has no reasons against it.
+Decision decide(const Problem& problem, const TileMap& tiles, const Caps& caps, int arch);
+
+// Blocks of such a kernel that one multiprocessor holds, by shared memory and threads; what registers allow is known
+// once it is compiled.
+int resident_blocks(const Caps& caps, std::int64_t smem_bytes, int threads);
+
+}  // namespace tessera::gpu

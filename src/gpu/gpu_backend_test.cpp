@@ -1,0 +1,237 @@
+// What a GPU backend asks of its engine: which kernels, in which order, with which parameters, and what it refuses.
+#include "gpu/gpu_backend.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "gpu/testing/device_call.hpp"
+#include "gpu/testing/fake_engine.hpp"
+#include "kernels/params.cuh"
+#include "unit/count_allocations.hpp"
+#include "unit/failure_of.hpp"
+
+namespace tessera::gpu {
+namespace {
+
+using tessera_kernels::ForwardParams;
+using tests::DeviceCall;
+using tests::FakeEngine;
+
+constexpr Device device{DeviceType::cuda, 0};
+
+// A plan of one backend, as plan() makes it.
+PlanData planned(const GpuBackend& backend, const Problem& problem) {
+  PlanData plan;
+  plan.problem = problem, plan.tiles = TileMap(problem.mask);
+  plan.backend = backend.name(), plan.isa = backend.variant(), plan.runner = &backend;
+  backend.decide(plan);
+  return plan;
+}
+
+ForwardParams params_of(const FakeEngine::Launch& launch) {
+  ForwardParams params;
+  std::memcpy(&params, launch.params.data(), sizeof params);
+  return params;
+}
+
+std::vector<std::int64_t> numbers(const FakeEngine::Upload& upload) {
+  std::vector<std::int64_t> all(upload.bytes.size() / sizeof(std::int64_t));
+  std::memcpy(all.data(), upload.bytes.data(), upload.bytes.size());
+  return all;
+}
+
+struct GpuBackendTest : testing::Test {
+  FakeEngine engine;
+  const GpuBackend backend{"fake", engine, 80};
+};
+
+TEST_F(GpuBackendTest, LaunchesForwardWithTheTensors) {
+  const DeviceCall call{.batch = 3, .queries = 500, .keys = 700, .heads_q = 6, .heads_kv = 2, .dim = 72, .dim_v = 40, .lse = true};
+  const Options options{.mask = causal() & window(99, 0)};
+  const PlanData plan = planned(backend, call.problem(options));
+  int stream = 0;
+  const Inputs in = call.inputs();
+  const Outputs out = call.outputs();
+  backend.run(plan, in, out, {.stream = {&stream}});
+  ASSERT_EQ(engine.launches.size(), 1u);
+  const FakeEngine::Launch& launch = engine.launches[0];
+  EXPECT_EQ(launch.stream, &stream);
+  EXPECT_EQ(launch.blocks, plan.tiling.items);
+  const ForwardParams p = params_of(launch);
+  EXPECT_EQ(p.q.data, in.q.data);
+  EXPECT_EQ(p.q.batch, 500 * 6 * 72);
+  EXPECT_EQ(p.k.token, 2 * 72);
+  EXPECT_EQ(p.v.head, 40);
+  EXPECT_EQ(p.o.data, out.o.data);
+  EXPECT_EQ(p.lse, out.lse.data);
+  EXPECT_EQ(p.lse_batch, 6 * 500);
+  EXPECT_EQ(p.lse_head, 500);
+  EXPECT_EQ(p.lse_token, 1);
+  EXPECT_EQ(p.sequences.batch, 3);
+  EXPECT_EQ(p.sequences.tokens_q, 500);
+  EXPECT_EQ(p.sequences.tokens_k, 700);
+  EXPECT_EQ(p.sequences.cu_q.bytes, 0);
+  EXPECT_FALSE(p.sequences.has_offset);
+  EXPECT_EQ(p.heads_q, 6);
+  EXPECT_EQ(p.heads_kv, 2);
+  EXPECT_FLOAT_EQ(p.scale, plan.problem.scale);
+  EXPECT_EQ(p.band_lo[0], -99);
+  EXPECT_EQ(p.band_hi[0], 0);
+  EXPECT_EQ(p.tiles, 3 * ((500 + plan.tiling.q_tile - 1) / plan.tiling.q_tile));
+  EXPECT_TRUE(engine.uploads.empty());
+}
+
+TEST_F(GpuBackendTest, SplitKeysAreCombined) {
+  const DeviceCall call{.batch = 2, .queries = 1, .keys = 9000, .heads_q = 8, .heads_kv = 2};
+  const PlanData plan = planned(backend, call.problem());
+  ASSERT_GT(plan.tiling.splits, 1);
+  backend.run(plan, call.inputs(), call.outputs(), {});
+  ASSERT_EQ(engine.launches.size(), 2u);
+  EXPECT_EQ(engine.launches[0].blocks, plan.tiling.items);
+  EXPECT_EQ(engine.launches[1].blocks * plan.tiling.splits, plan.tiling.items);
+  EXPECT_NE(engine.launches[0].kernel, engine.launches[1].kernel);
+  const ForwardParams p = params_of(engine.launches[0]), c = params_of(engine.launches[1]);
+  EXPECT_EQ(p.splits, plan.tiling.splits);
+  EXPECT_EQ(p.kv_split, plan.tiling.kv_split);
+  ASSERT_NE(p.partial_o, nullptr);
+  EXPECT_EQ(c.partial_o, p.partial_o);
+  EXPECT_EQ(c.partial_lse, p.partial_lse);
+  const auto distance = reinterpret_cast<const char*>(p.partial_lse) - reinterpret_cast<const char*>(p.partial_o);
+  EXPECT_EQ(distance, plan.tiling.items * plan.tiling.panel * 64 * 4);
+}
+
+TEST_F(GpuBackendTest, PrefixSumsOnTheHostAreBroughtOver) {
+  DeviceCall call{.queries = 40, .keys = 60, .heads_q = 2, .heads_kv = 2};
+  Inputs in = call.inputs();
+  Outputs out = call.outputs();
+  for (Tensor* t : {&in.q, &in.k, &in.v, &out.o})
+    *t = tensor(t->data, t->dtype, {t->shape[1], t->shape[2], t->shape[3]}, {}, device);
+  std::int32_t cu_q[] = {0, 20, 20, 37}, cu_k[] = {0, 0, 55, 60};
+  in.packed = {tensor(cu_q, {4}, {}, device), tensor(cu_k, {4}, {}, device)};
+  PlanData plan = planned(backend, describe(in, out));
+  const std::int64_t queries = plan.tiling.q_tile;
+  in.packed = {tensor(cu_q, {4}), tensor(cu_k, {4})};
+  backend.run(plan, in, out, {});
+  ASSERT_EQ(engine.uploads.size(), 1u);
+  const std::int64_t first = (20 + queries - 1) / queries, last = (17 + queries - 1) / queries;
+  EXPECT_EQ(numbers(engine.uploads[0]),
+            (std::vector<std::int64_t>{0, 20, 20, 37, 0, 0, 55, 60, 0, first, first, first + last}));
+  ASSERT_EQ(engine.launches.size(), 1u);
+  const ForwardParams p = params_of(engine.launches[0]);
+  EXPECT_EQ(p.sequences.batch, 3);
+  EXPECT_EQ(p.sequences.cu_q.data, engine.uploads[0].to);
+  EXPECT_EQ(p.sequences.cu_q.bytes, 8);
+  EXPECT_EQ(p.q.batch, 0);
+  EXPECT_EQ(p.tiles, first + last);
+  EXPECT_EQ(engine.launches[0].blocks, (first + last) * plan.problem.heads_q / plan.tiling.heads_per_tile);
+  EXPECT_LE(static_cast<const char*>(engine.uploads[0].to) + engine.uploads[0].bytes.size(),
+            static_cast<const char*>(engine.uploads[0].to) + plan.partial_bytes);
+}
+
+TEST_F(GpuBackendTest, AWorkListIsUploadedOnceAndKeptByEveryCall) {
+  const DeviceCall call{.batch = 2, .queries = 300, .keys = 300, .heads_q = 4, .heads_kv = 4};
+  const PlanData plan = planned(backend, call.problem({.mask = parse_mask("k <= q & (q // 64 + b) % 2 == (k // 64) % 2")}));
+  ASSERT_GT(plan.tiling.run_queries, 0);
+  for (int i = 0; i < 3; ++i) backend.run(plan, call.inputs(), call.outputs(), {});
+  EXPECT_EQ(engine.constants, 1);
+  EXPECT_EQ(engine.kept, 3);
+  const ForwardParams p = params_of(engine.launches[2]);
+  ASSERT_NE(p.run_ranges, nullptr);
+  EXPECT_EQ(p.runs_tiles, (300 + plan.tiling.q_tile - 1) / plan.tiling.q_tile);
+  EXPECT_EQ(p.runs_batch, 1);  // a map for each sequence,
+  EXPECT_EQ(p.runs_head, 0);   // the same for all heads
+  EXPECT_EQ(p.run_ranges[0].begin, 0u);
+  EXPECT_EQ(p.run_ranges[1].begin, p.run_ranges[0].end);
+  const auto& run = p.runs[p.run_ranges[0].begin];
+  EXPECT_EQ(run.begin, 0u);
+  EXPECT_EQ(run.end_full & 0x7fffffffu, static_cast<unsigned>(plan.tiling.q_tile / plan.tiling.run_keys));
+}
+
+TEST_F(GpuBackendTest, ARepeatedCallCompilesAndAllocatesNothing) {
+  const DeviceCall call{.batch = 2, .queries = 1, .keys = 9000, .heads_q = 8, .heads_kv = 2};
+  std::vector<float> slopes(8);
+  const Options options{.score = alibi("slope")};
+  Inputs in = call.inputs();
+  in.bind = {{"slope", tensor(call.address(5), f32, {8}, {}, device)}};
+  const PlanData plan = planned(backend, describe(in, call.outputs(), options));
+  const Workspace workspace{call.address(6), plan.partial_bytes};
+  backend.run(plan, in, call.outputs(), {.workspace = workspace});
+  const int compiled = engine.compiled;
+  EXPECT_EQ(compiled, 2);
+  engine.launches.clear();
+  engine.launches.reserve(2);
+  const tests::AllocationCount count;
+  backend.run(plan, in, call.outputs(), {.workspace = workspace});
+  EXPECT_LE(count.of_this_thread(), 2u);  // what the fake engine remembers of the two launches
+  EXPECT_EQ(engine.compiled, compiled);
+  EXPECT_TRUE(engine.uploads.empty());
+}
+
+TEST_F(GpuBackendTest, TensorsElsewhereAreRefusedByName) {
+  const DeviceCall call{.queries = 5, .keys = 9};
+  const PlanData plan = planned(backend, call.problem());
+  engine.places[call.inputs().v.data] = {-1, "host memory"};
+  Failure failure = failure_of([&] { backend.run(plan, call.inputs(), call.outputs(), {}); });
+  EXPECT_EQ(failure.code, Code::invalid_device);
+  EXPECT_NE(failure.text.find("v is said to be on device 0, its address is host memory"), std::string::npos) << failure.text;
+  engine.places = {{call.outputs().o.data, {3, ""}}};
+  failure = failure_of([&] { backend.run(plan, call.inputs(), call.outputs(), {}); });
+  EXPECT_NE(failure.text.find("o is said to be on device 0, its address is memory of device 3"), std::string::npos) << failure.text;
+  EXPECT_TRUE(engine.launches.empty());
+}
+
+TEST_F(GpuBackendTest, AWorkspaceTooSmallIsRefused) {
+  const DeviceCall call{.queries = 1, .keys = 9000};
+  const PlanData plan = planned(backend, call.problem());
+  ASSERT_GT(plan.partial_bytes, 0u);
+  const Failure failure = failure_of([&] {
+    backend.run(plan, call.inputs(), call.outputs(), {.workspace = {call.address(5), plan.partial_bytes - 1}});
+  });
+  EXPECT_EQ(failure.code, Code::workspace_too_small);
+  EXPECT_NE(failure.text.find(std::to_string(plan.partial_bytes)), std::string::npos) << failure.text;
+}
+
+TEST_F(GpuBackendTest, NoQueriesLaunchNothing) {
+  const DeviceCall call{.queries = 0, .keys = 9};
+  backend.run(planned(backend, call.problem()), call.inputs(), call.outputs(), {});
+  EXPECT_TRUE(engine.launches.empty());
+}
+
+TEST_F(GpuBackendTest, SaysWhyItCannot) {
+  EXPECT_EQ(backend.full_name(), "fake:sm_80");
+  Problem cpu = DeviceCall{}.problem();
+  cpu.device = {};
+  EXPECT_EQ(backend.supports(cpu), (std::vector<std::string>{"the tensors are on the cpu: they must be on a CUDA device"}));
+  Problem other = DeviceCall{}.problem();
+  other.device.index = 7;
+  EXPECT_EQ(backend.supports(other), (std::vector<std::string>{"the tensors are on device 7: there are 1, numbered from 0"}));
+  engine.nothing_here = "no driver";
+  EXPECT_EQ(backend.missing(), "no driver");
+  EXPECT_TRUE(backend.supports(other).empty());  // nobody to ask; what is missing is said already
+}
+
+// Explaining compiles nothing; what is compiled shows what it takes.
+TEST_F(GpuBackendTest, ExplainsItself) {
+  const DeviceCall call{.batch = 2, .queries = 700, .keys = 700, .heads_q = 4, .heads_kv = 4};
+  const auto plan = std::make_shared<PlanData>(planned(backend, call.problem({.mask = causal()})));
+  const auto text = [&] {
+    std::ostringstream out;
+    out << Plan(plan);
+    return out.str();
+  };
+  const std::string before = text();
+  EXPECT_EQ(engine.compiled, 0);
+  for (const char* part : {"fake:sm_80", "NVIDIA H200, 132 multiprocessors", "\n  kernel     ", "compiled when it is first run",
+                           "B of shared memory, at most ", "\n  waves      ", "of arithmetic at 989 TFLOP/s", "of memory at 4.8 TB/s"})
+    EXPECT_NE(before.find(part), std::string::npos) << part << " is not in:\n" << before;
+  backend.run(*plan, call.inputs(), call.outputs(), {});
+  const std::string after = text();
+  EXPECT_NE(after.find("168 registers"), std::string::npos) << after;
+  EXPECT_NE(after.find("3 blocks a multiprocessor; in memory"), std::string::npos) << after;
+}
+
+}  // namespace
+}  // namespace tessera::gpu

@@ -1,0 +1,144 @@
+#include "gpu/state.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <iomanip>
+#include <limits>
+#include <ostream>
+#include <sstream>
+
+#include "mods/bounds.hpp"
+
+namespace tessera::gpu {
+namespace {
+
+using tessera_kernels::KeyRun;
+using tessera_kernels::RunRange;
+
+const char* words(Found found) {
+  switch (found) {
+    case Found::memory:
+      return "in memory";
+    case Found::disk:
+      return "on disk";
+    case Found::pack:
+      return "in a pack";
+    case Found::nowhere:
+      break;
+  }
+  return "compiled when it is first run";
+}
+
+struct HostRuns {
+  std::vector<RunRange> ranges;
+  std::vector<KeyRun> runs;
+};
+
+// All maps one after the other, as the kernel reads them.
+HostRuns flat(const tiles::RunMaps& maps, std::int64_t batches, std::int64_t heads) {
+  HostRuns flat;
+  for (std::int64_t b = 0; b < batches; ++b)
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const tiles::Runs& runs = maps.at(b, h);
+      for (std::size_t tile = 0; tile < runs.query_tiles(); ++tile) {
+        const auto begin = flat.runs.size();
+        for (const tiles::Run& run : runs[tile])
+          flat.runs.push_back({run.begin, run.end | static_cast<unsigned>(run.full) << 31});
+        flat.ranges.push_back({static_cast<unsigned>(begin), static_cast<unsigned>(flat.runs.size())});
+      }
+    }
+  if (flat.runs.size() > std::numeric_limits<unsigned>::max())
+    throw Error(Code::internal, "a mask has " + std::to_string(flat.runs.size()) + " runs of key tiles: 2^32 - 1 are allowed");
+  return flat;
+}
+
+std::string rate(double value, const char* unit) {
+  std::ostringstream text;
+  text << std::setprecision(4) << value << ' ' << unit;
+  return text.str();
+}
+
+}  // namespace
+
+State::State(const Engine& engine, const PlanData& plan, int arch)
+    : engine_(engine),
+      device_(plan.problem.device.index),
+      decision_(decide(plan.problem, plan.tiles, engine.caps(device_), arch)),
+      cost_(plan.cost),
+      batch_(plan.problem.batch),
+      heads_(plan.problem.heads_q),
+      sees_batch_(mods::dependence(plan.problem.mask.graph()).batch),
+      sees_head_(mods::dependence(plan.problem.mask.graph()).head) {}
+
+KernelText State::forward_text() const { return emit::forward_text(decision_.spec); }
+KernelText State::combine_text() const { return emit::combine_text(decision_.spec); }
+
+std::vector<KernelText> State::texts() const {
+  std::vector<KernelText> all{forward_text()};
+  if (decision_.spec.split) all.push_back(combine_text());
+  return all;
+}
+
+const Kernel& State::load(Slot& slot, const KernelText& text) const {
+  const Kernel& kernel = engine_.kernel(device_, text);
+  slot.store(&kernel, std::memory_order_release);
+  return kernel;
+}
+
+DeviceRuns State::runs(Stream stream) const {
+  if (!decision_.runs) return {};
+  if (uploaded_.load(std::memory_order_acquire)) {
+    engine_.keep(device_, stream, run_memory_);
+    return device_runs_;
+  }
+  const std::scoped_lock lock(uploading_);
+  if (uploaded_.load(std::memory_order_relaxed)) {  // by another thread meanwhile
+    engine_.keep(device_, stream, run_memory_);
+    return device_runs_;
+  }
+  const HostRuns host = flat(*decision_.runs, sees_batch_ ? batch_ : 1, sees_head_ ? heads_ : 1);
+  const std::size_t range_bytes = host.ranges.size() * sizeof(RunRange), run_bytes = host.runs.size() * sizeof(KeyRun);
+  std::vector<char> all(std::max<std::size_t>(1, range_bytes + run_bytes));
+  if (range_bytes > 0) std::memcpy(all.data(), host.ranges.data(), range_bytes);
+  if (run_bytes > 0) std::memcpy(all.data() + range_bytes, host.runs.data(), run_bytes);
+  run_memory_ = engine_.constant(device_, all.data(), all.size());
+  const char* const memory = static_cast<const char*>(run_memory_.get());
+  device_runs_ = {reinterpret_cast<const RunRange*>(memory), reinterpret_cast<const KeyRun*>(memory + range_bytes),
+                  sees_batch_ ? (sees_head_ ? heads_ : 1) : 0, sees_head_ ? 1 : 0,
+                  static_cast<std::int64_t>(decision_.runs->at(0, 0).query_tiles())};
+  uploaded_.store(true, std::memory_order_release);
+  engine_.keep(device_, stream, run_memory_);
+  return device_runs_;
+}
+
+void State::print(std::ostream& out) const {
+  const Caps& caps = engine_.caps(device_);
+  const Decision& d = decision_;
+  out << "\n  device     " << caps.name << ", " << caps.sms << " multiprocessors";
+  out << "\n  kernel     " << d.spec;
+  int resident = 0;
+  for (const KernelText& text : texts()) {
+    const Found found = engine_.where(device_, text);
+    out << "\n             " << text.name << ": " << text.threads << " threads, ";
+    if (found == Found::nowhere) {
+      const int blocks = resident_blocks(caps, static_cast<std::int64_t>(text.smem_bytes), text.threads);
+      if (resident == 0) resident = blocks;
+      out << text.smem_bytes << " B of shared memory, at most " << blocks << " blocks a multiprocessor; ";
+    } else {
+      const Resources& r = engine_.kernel(device_, text).resources;
+      if (resident == 0) resident = r.blocks_per_sm;
+      out << r.registers << " registers, " << r.local_bytes << " B of local memory, " << r.smem_bytes
+          << " B of shared memory, " << r.blocks_per_sm << " blocks a multiprocessor; ";
+    }
+    out << words(found);
+  }
+  const double slots = static_cast<double>(std::max(1, resident)) * std::max(1, caps.sms);
+  out << "\n  waves      " << std::setprecision(3) << static_cast<double>(d.items()) / slots << " of " << slots
+      << " blocks at a time";
+  if (caps.tensor_flops > 0 && caps.dram_bytes_s > 0)
+    out << "\n  floor      " << rate(cost_.flops / caps.tensor_flops * 1e3, "ms") << " of arithmetic at "
+        << rate(caps.tensor_flops * 1e-12, "TFLOP/s") << ", " << rate(cost_.bytes / caps.dram_bytes_s * 1e3, "ms")
+        << " of memory at " << rate(caps.dram_bytes_s * 1e-12, "TB/s");
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,40 @@
+#include "gpu/tile_table.hpp"
+
+#include <algorithm>
+
+#include "kernels/layout.cuh"
+
+namespace tessera::gpu {
+namespace {
+
+// In order: small dims first, then few rows first. 16 rows a warp are the least that a matrix instruction has; tiles of
+// 128 rows are worth their registers where the output of a thread fits beside the scores: up to dim 128.
+constexpr Tile table[] = {
+    // max_dim, q_tile, k_tile, warps, stages
+    {64, 16, 64, 1, 2},   {64, 32, 64, 2, 2},   {64, 64, 64, 4, 2},  {64, 128, 64, 4, 2},
+    {128, 16, 64, 1, 2},  {128, 32, 64, 2, 2},  {128, 64, 64, 4, 2}, {128, 128, 64, 8, 2},
+    {192, 16, 32, 1, 2},  {192, 32, 32, 2, 2},  {192, 64, 32, 4, 2}, {192, 128, 32, 8, 2},
+    {256, 16, 32, 1, 2},  {256, 32, 32, 2, 2},  {256, 64, 32, 4, 2},
+};
+
+}  // namespace
+
+std::span<const Tile> tile_table() { return table; }
+
+std::int64_t tile_smem_bytes(const Tile& tile, int dim, int dim_v, bool paged) {
+  return tessera_kernels::forward_shared_bytes(tile.q_tile, tile.k_tile, tile.stages, dim, dim_v, paged);
+}
+
+const Tile* find_tile(const Caps& caps, int dim, int dim_v, bool paged, std::int64_t rows) {
+  const int widest = std::max(dim, dim_v);
+  const Tile* best = nullptr;
+  for (const Tile& tile : table) {
+    if (widest > tile.max_dim || (best && tile.max_dim != best->max_dim)) continue;
+    if (tile_smem_bytes(tile, dim, dim_v, paged) > caps.smem_block_bytes) continue;
+    best = &tile;
+    if (tile.q_tile >= rows) break;
+  }
+  return best;
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,158 @@
+#include "device_subject.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <stdexcept>
+#include <vector>
+
+#include "problem/layout.hpp"
+
+namespace tessera::conformance {
+namespace {
+
+// ------------------------------------------------------------------------------------------------ copies
+// Regions are copied whole; of memory that the suite does not know (lists in a test's own variables, tensors that reach
+// over gigabytes) the rows of the tensor are.
+class Copied final : public DeviceMemory {
+ public:
+  Copied(const gpu::Engine& engine, int device) : engine_(engine), device_(device) {}
+
+  void* enter(const std::string&, const Tensor& t, const Region* region, bool output) override {
+    char* const host = static_cast<char*>(t.data);
+    for (const Copy& copy : copies_)
+      if (region && copy.host == region->begin) return copy.device + (host - copy.host);
+    const char* const begin = region ? region->begin : host;
+    const std::size_t bytes = region ? region->bytes : static_cast<std::size_t>(*problem::reach_bytes(t));
+    constexpr std::size_t period = 256;  // of alignments that a kernel may ask for
+    Copy copy{.host = const_cast<char*>(begin), .bytes = bytes, .rows = t, .whole = region != nullptr, .output = output};
+    copy.memory = engine_.allocate(device_, bytes + period);
+    copy.device = static_cast<char*>(copy.memory.get()) + reinterpret_cast<std::uintptr_t>(begin) % period;
+    copy.move([&](void* to, void* from, std::size_t count) { engine_.upload(device_, {}, to, from, count); }, true);
+    copies_.push_back(std::move(copy));
+    return copies_.back().device + (host - begin);
+  }
+
+  void leave() override {
+    for (Copy& copy : copies_)
+      if (copy.whole || copy.output)
+        copy.move([&](void* to, void* from, std::size_t count) { engine_.download(device_, {}, to, from, count); },
+                  false);
+    copies_.clear();
+  }
+
+ private:
+  struct Copy {
+    char* host;
+    std::size_t bytes;
+    Tensor rows;
+    bool whole, output;
+    std::shared_ptr<void> memory{};
+    char* device = nullptr;
+
+    template <class Move>
+    void move(Move move, bool to_device) {
+      const auto some = [&](std::size_t at, std::size_t count) {
+        if (to_device) move(device + at, host + at, count);
+        else move(host + at, device + at, count);
+      };
+      if (whole) return some(0, bytes);
+      const std::size_t size = static_cast<std::size_t>(size_bytes(rows.dtype));
+      const int last = rows.rank - 1;
+      const bool dense = rows.shape[last] <= 1 || rows.stride[last] == 1;
+      std::vector<std::int64_t> at(static_cast<std::size_t>(rows.rank));
+      for (;;) {  // every row, or every element where they do not lie side by side
+        std::int64_t offset = 0;
+        for (int axis = 0; axis < rows.rank; ++axis) offset += at[static_cast<std::size_t>(axis)] * rows.stride[axis];
+        some(static_cast<std::size_t>(offset) * size, (dense ? static_cast<std::size_t>(rows.shape[last]) : 1) * size);
+        int axis = dense ? last - 1 : last;
+        for (; axis >= 0; --axis) {
+          auto& index = at[static_cast<std::size_t>(axis)];
+          if (++index < rows.shape[axis]) break;
+          index = 0;
+        }
+        if (axis < 0) return;
+      }
+    }
+  };
+  const gpu::Engine& engine_;
+  const int device_;
+  std::deque<Copy> copies_;
+};
+
+// ------------------------------------------------------------------------------------------------ calls
+// The tensors of a call as they are on the device. `memory`: null to describe the call only; addresses stay then.
+struct Moved {
+  Inputs inputs;
+  Outputs outputs;
+  Exec exec;
+
+  Moved(const Inputs& in, const Outputs& out, const Exec& how, Device device, bool metadata, DeviceMemory* memory)
+      : inputs(in), outputs(out), exec(how) {
+    const auto move = [&](const char* name, Tensor& t, bool output) {
+      if (!t.defined()) return;
+      t.device = device;
+      if (!memory || !t.data || problem::is_empty(t)) return;
+      const std::optional<Region> region = region_of(t.data);
+      t.data = memory->enter(name, t, region ? &*region : nullptr, output);
+    };
+    move("q", inputs.q, false), move("k", inputs.k, false), move("v", inputs.v, false);
+    move("sinks", inputs.sinks, false);
+    if (metadata) {
+      move("packed.cu_q", inputs.packed.cu_q, false), move("packed.cu_k", inputs.packed.cu_k, false);
+      move("q_offset", inputs.q_offset, false);
+    }
+    inputs.bind = {};
+    for (Binding binding : in.bind) {
+      const std::string name(binding.name);
+      move(name.c_str(), binding.tensor, false);
+      inputs.bind.add(binding);
+    }
+    move("o", outputs.o, true), move("lse", outputs.lse, true);
+    if (exec.workspace.data) {
+      const std::int64_t bytes = static_cast<std::int64_t>(exec.workspace.bytes);
+      Tensor t = tensor(exec.workspace.data, DType::u8, {bytes});
+      move("the workspace", t, true);
+      exec.workspace.data = t.data;
+    }
+  }
+};
+
+bool to_device(Metadata metadata, const Inputs& in, const Outputs& out, const Options& options) {
+  if (metadata != Metadata::either) return metadata == Metadata::device;
+  return hash(describe(in, out, options)) % 2 == 1;
+}
+
+}  // namespace
+
+MakeMemory copied_memory(const gpu::Engine& engine, int device) {
+  return [&engine, device] { return std::make_unique<Copied>(engine, device); };
+}
+
+Plan device_plan(const std::string& backend, Device device, Metadata metadata, const Inputs& inputs,
+                 const Outputs& outputs, const Options& options) {
+  Options with = options;
+  with.backend = backend;
+  const Moved moved(inputs, outputs, {}, device, to_device(metadata, inputs, outputs, options), nullptr);
+  return plan(describe(moved.inputs, moved.outputs, with));
+}
+
+Subject device_subject(const std::string& backend, Device device, Metadata metadata, MakeMemory make) {
+  Subject s{.name = backend};
+  s.run = [=](const Inputs& inputs, const Outputs& outputs, const Options& options, const Exec& exec) {
+    Options with = options;
+    with.backend = backend;
+    const std::unique_ptr<DeviceMemory> memory = make();
+    const Moved moved(inputs, outputs, exec, device, to_device(metadata, inputs, outputs, options), memory.get());
+    attention(moved.inputs, moved.outputs, with, moved.exec);
+    memory->leave();
+  };
+  s.workspace_bytes = [=](const Inputs& inputs, const Outputs& outputs, const Options& options, int threads) {
+    return device_plan(backend, device, metadata, inputs, outputs, options).workspace_bytes(threads);
+  };
+  s.dtypes = {bf16, f16};
+  s.max_dim = 256;
+  return s;
+}
+
+}  // namespace tessera::conformance

@@ -1,0 +1,296 @@
+// The conformance suite on a CUDA device, as one program that needs neither a build tree nor a network where it runs: it
+// is built elsewhere and carried. Kernels may be carried, too: --pack makes a pack of all that the same flags would need,
+// where there is a compiler and no GPU.
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "backend.hpp"
+#include "conformance/named.hpp"
+#include "conformance/sweep.hpp"
+#include "cuda/compiler.hpp"
+#include "cuda/engine.hpp"
+#include "cuda/pack.hpp"
+#include "gpu/gpu_backend.hpp"
+#include "gpu/testing/fake_engine.hpp"
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::conformance;
+
+constexpr const char* usage =
+    "tessera_gpu_conformance [flags]: the conformance suite on cuda:sm_80; without a GPU it says so and is done\n"
+    "  --seeds A:B        suites A to B (1:1)\n"
+    "  --kernels N        distinct kernels of a suite and a type (80)\n"
+    "  --cases N          generated cases of a suite and a type (500)\n"
+    "  --dtype A,B        bf16, f16 (both)\n"
+    "  --named            the named cases, once, beside the first suite\n"
+    "  --metadata WHERE   prefix sums, lengths, ids: host, device, either (either)\n"
+    "  --threads N        that compile and judge (all cores)\n"
+    "  --case LINE        one case alone\n"
+    "  --state FILE       suites that passed are noted there, and passed over the next time\n"
+    "  --list-specs       the kernels that would be needed, one a line, planned for an H200; no GPU is needed\n"
+    "  --pack FILE        compile them into a pack for --arch (sm_90a); no GPU is needed\n";
+
+struct Flags {
+  std::uint64_t first_seed = 1, last_seed = 1;
+  std::int64_t kernels = 80, cases = 500;
+  std::vector<DType> dtypes{bf16, f16};
+  bool named = false, list_specs = false;
+  Metadata metadata = Metadata::either;
+  int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::string case_line, state, pack, arch = "sm_90a";
+};
+
+[[noreturn]] void misused(const std::string& text) {
+  std::fprintf(stderr, "%s\n%s", text.c_str(), usage);
+  std::exit(2);
+}
+
+template <class Integer>
+Integer number(const std::string& flag, std::string_view text) {
+  Integer value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 1)
+    misused(flag + " takes a number of 1 or more, not '" + std::string(text) + "'");
+  return value;
+}
+
+Flags parse(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    const auto value = [&] {
+      if (i + 1 == argc) misused(flag + " takes a value");
+      return std::string(argv[++i]);
+    };
+    if (flag == "--named") flags.named = true;
+    else if (flag == "--list-specs") flags.list_specs = true;
+    else if (flag == "--kernels") flags.kernels = number<std::int64_t>(flag, value());
+    else if (flag == "--cases") flags.cases = number<std::int64_t>(flag, value());
+    else if (flag == "--threads") flags.threads = number<int>(flag, value());
+    else if (flag == "--case") flags.case_line = value();
+    else if (flag == "--state") flags.state = value();
+    else if (flag == "--pack") flags.pack = value();
+    else if (flag == "--arch") flags.arch = value();
+    else if (flag == "--seeds") {
+      const std::string text = value();
+      const std::size_t colon = text.find(':');
+      flags.first_seed = number<std::uint64_t>(flag, std::string_view(text).substr(0, colon));
+      flags.last_seed = colon == std::string::npos
+                            ? flags.first_seed
+                            : number<std::uint64_t>(flag, std::string_view(text).substr(colon + 1));
+    } else if (flag == "--dtype") {
+      const std::string text = value();
+      flags.dtypes.clear();
+      for (std::size_t at = 0; at != std::string::npos;) {
+        const std::size_t comma = text.find(',', at);
+        flags.dtypes.push_back(parse_dtype(std::string_view(text).substr(at, comma - at)));
+        at = comma == std::string::npos ? comma : comma + 1;
+      }
+    } else if (flag == "--metadata") {
+      const std::string text = value();
+      if (text == "host") flags.metadata = Metadata::host;
+      else if (text == "device") flags.metadata = Metadata::device;
+      else if (text == "either") flags.metadata = Metadata::either;
+      else misused("--metadata takes host, device or either, not '" + text + "'");
+    } else
+      misused("there is no flag '" + flag + "'");
+  }
+  return flags;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+SweepOptions options_of(const Flags& flags, std::uint64_t seed) {
+  return {.seed = seed, .dtypes = flags.dtypes, .kernels = flags.kernels, .cases = flags.cases};
+}
+
+Subject subject_of(const Target& target) {
+  return device_subject(target.backend, target.device, target.metadata,
+                        copied_memory(cuda::engine(), target.device.index));
+}
+
+// The types in which the named cases run: once for each, those that fix none in the first.
+template <class Visit>
+void for_named(const Flags& flags, Visit visit) {
+  for (std::size_t d = 0; d < flags.dtypes.size(); ++d)
+    for (const NamedCase& c : named_cases())
+      if (c.every_dtype || d == 0) visit(c, flags.dtypes[d]);
+}
+
+// All kernels of the named cases: computed by the CPU, planned for the target.
+Plans named_plans(const Flags& flags, const Target& target) {
+  Subject by = subject("cpu");
+  by.max_dim = 256;
+  Collector collector(target, by);
+  const Subject collecting = collector.subject();
+  for_named(flags, [&](const NamedCase& c, DType dtype) { c.run(collecting, dtype); });
+  return collector.plans();
+}
+
+// ------------------------------------------------------------------------------------------------ without a GPU
+Plans all_plans(const Flags& flags) {
+  static const tests::FakeEngine paper;  // an H200 that plans and does not compute
+  static const gpu::GpuBackend backend("paper", paper, 80);
+  append_backend(backend);
+  const Target target{backend.full_name(), {DeviceType::cuda, 0}, flags.metadata};
+  const Subject s = device_subject(target.backend, target.device, target.metadata, copied_memory(paper, 0));
+  Plans all;
+  for (std::uint64_t seed = flags.first_seed; seed <= flags.last_seed; ++seed) {
+    SweepOptions options = options_of(flags, seed);
+    options.cases = 0;
+    all.merge(choose_sweep(target, s, options, flags.threads).kernels);
+  }
+  if (flags.named) all.merge(named_plans(flags, target));
+  return all;
+}
+
+int list_specs(const Flags& flags) {
+  const Plans plans = all_plans(flags);
+  for (const auto& [spec, plan] : plans) std::cout << spec << '\n';
+  std::cerr << plans.size() << " kernels\n";
+  return 0;
+}
+
+int make_pack(const Flags& flags) {
+  std::vector<gpu::KernelText> texts;
+  std::set<std::string> sources;
+  for (const auto& [spec, plan] : all_plans(flags))
+    for (gpu::KernelText& text : gpu::kernel_texts(plan))
+      if (sources.insert(text.source).second) texts.push_back(std::move(text));
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<cuda::KernelImage> images(texts.size());
+  cuda::Compiler& compiler = cuda::engine().store().compiler();
+  in_parallel(std::ssize(texts), flags.threads, [&](std::int64_t i) {
+    images[static_cast<std::size_t>(i)] = compiler.compile(texts[static_cast<std::size_t>(i)], flags.arch);
+  });
+  cuda::write_pack(flags.pack, images);
+  std::size_t spilled = 0;
+  for (const cuda::KernelImage& image : images) spilled += image.spill_bytes > 0;
+  std::cerr << images.size() << " kernels for " << flags.arch << " in " << flags.pack << ", compiled in "
+            << seconds_since(start) << " s; " << spilled << " of them spill registers\n";
+  return 0;
+}
+
+// ------------------------------------------------------------------------------------------------ on a GPU
+struct Totals {
+  std::int64_t cases = 0, failures = 0;
+  std::set<std::string> kernels;
+};
+
+void compile_ahead(const Plans& plans, const Target& target, int threads) {
+  std::vector<gpu::KernelText> texts;
+  for (const auto& [spec, plan] : plans)
+    for (gpu::KernelText& text : gpu::kernel_texts(plan)) texts.push_back(std::move(text));
+  const auto start = std::chrono::steady_clock::now();
+  in_parallel(std::ssize(texts), threads, [&](std::int64_t i) {
+    try {
+      cuda::engine().kernel(target.device.index, texts[static_cast<std::size_t>(i)]);
+    } catch (const Error&) {
+      // The case that needs it says so.
+    }
+  });
+  std::cout << "  " << texts.size() << " texts compiled or loaded in " << seconds_since(start) << " s" << std::endl;
+}
+
+void add(Totals& totals, const Report& report, const Plans& kernels) {
+  totals.cases += report.cases, totals.failures += std::ssize(report.failures);
+  for (const auto& [spec, plan] : kernels) totals.kernels.insert(spec);
+  for (const Failure& failure : report.failures) std::cout << "FAILED " << failure << std::endl;
+  for (const std::string& skipped : report.skipped) std::cout << "  not given: " << skipped << '\n';
+}
+
+bool is_done(const Flags& flags, const std::string& part) {
+  std::ifstream file(flags.state);
+  for (std::string line; std::getline(file, line);)
+    if (line == part) return true;
+  return false;
+}
+void note_done(const Flags& flags, const std::string& part) {
+  if (!flags.state.empty()) std::ofstream(flags.state, std::ios::app) << part << '\n';
+}
+
+void run_suite(const Flags& flags, const Target& target, std::uint64_t seed, Totals& totals) {
+  const std::string part = "suite " + std::to_string(seed) + " of " + std::to_string(flags.kernels) + " x " +
+                           std::to_string(flags.cases);
+  if (is_done(flags, part)) {
+    std::cout << part << ": done before" << std::endl;
+    return;
+  }
+  std::cout << part << std::endl;
+  const Subject s = subject_of(target);
+  const Sweep sweep = choose_sweep(target, s, options_of(flags, seed), flags.threads);
+  compile_ahead(sweep.kernels, target, flags.threads);
+  const Report report = run_sweep(s, sweep.cases, flags.threads);
+  add(totals, report, sweep.kernels);
+  std::cout << "  " << report.cases << " cases of " << sweep.kernels.size() << " kernels, " << report.failures.size()
+            << " failed, " << report.seconds << " s";
+  for (const Tally& t : report.tallies) std::cout << "; " << name(t.dtype) << " worst share " << t.worst;
+  std::cout << std::endl;
+  if (report.failures.empty()) note_done(flags, part);
+}
+
+void run_named(const Flags& flags, const Target& target, Totals& totals) {
+  if (is_done(flags, "named")) return;
+  const Plans plans = named_plans(flags, target);
+  compile_ahead(plans, target, flags.threads);
+  const auto start = std::chrono::steady_clock::now();
+  const Subject s = subject_of(target);
+  Report report;
+  for_named(flags, [&](const NamedCase& c, DType dtype) {
+    const Outcome outcome = c.run(s, dtype);
+    ++report.cases;
+    for (const std::string& text : outcome.skipped) report.skipped.push_back(c.name + ": " + text);
+    if (!outcome.passed())
+      report.failures.push_back({s.name, c.name, c.name + " dtype=" + std::string(name(dtype)), "", outcome.failure});
+  });
+  add(totals, report, plans);
+  std::cout << "named: " << report.cases << " cases of " << plans.size() << " kernels, " << report.failures.size()
+            << " failed, " << seconds_since(start) << " s" << std::endl;
+  if (report.failures.empty()) note_done(flags, "named");
+}
+
+int run(const Flags& flags) {
+  if (const std::string missing = cuda::engine().missing(); !missing.empty()) {
+    std::cout << "skipped, there is no GPU: " << missing << std::endl;
+    return 0;
+  }
+  const Target target{"cuda:sm_80", {DeviceType::cuda, 0}, flags.metadata};
+  std::cout << cuda::engine().caps(0).name << ", " << flags.threads << " threads" << std::endl;
+  Totals totals;
+  if (!flags.case_line.empty()) {
+    const Subject s[] = {subject_of(target)};
+    add(totals, conformance::run(s, {.case_line = flags.case_line, .dtypes = flags.dtypes}), {});
+  } else {
+    for (std::uint64_t seed = flags.first_seed; seed <= flags.last_seed; ++seed) run_suite(flags, target, seed, totals);
+    if (flags.named) run_named(flags, target, totals);
+  }
+  for (const std::string& note : cuda::engine().notes()) std::cout << "note: " << note << '\n';
+  std::cout << totals.cases << " cases, " << totals.kernels.size() << " distinct kernels, " << totals.failures
+            << " failures" << std::endl;
+  return totals.failures > 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const Flags flags = parse(argc, argv);
+    if (flags.list_specs) return list_specs(flags);
+    if (!flags.pack.empty()) return make_pack(flags);
+    return run(flags);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tessera_gpu_conformance: %s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,111 @@
+// The conformance suite on the emulated GPU: generated cases over a bounded number of kernels, the named cases, and a
+// part of them with every access checked.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include "conformance/sweep.hpp"
+#include "gpu/sim_subjects.hpp"
+
+namespace tessera::conformance {
+namespace {
+
+// TESSERA_SIM_CASES, TESSERA_SIM_KERNELS, TESSERA_SIM_CHECKED, TESSERA_SIM_SEED for longer or other runs.
+std::int64_t setting(const char* name, std::int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text && *text ? std::strtoll(text, nullptr, 10) : otherwise;
+}
+
+int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+// The machine computes some 1.5 G multiply-adds a second; a case runs two to five times.
+constexpr double most_work = 4e7, most_named_work = 2e9;
+
+class SimConformance : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    static const bool once = (append_sim(), true);
+    static_cast<void>(once);
+    if (const std::string missing = sim_engine(false).missing(); !missing.empty()) std::cout << missing << '\n';
+  }
+  void SetUp() override {
+    if (!sim_engine(false).missing().empty()) GTEST_SKIP() << "no emulated GPU: " << sim_engine(false).missing();
+  }
+};
+
+void expect_no_failures(const Report& report) {
+  for (const Failure& failure : report.failures) ADD_FAILURE() << failure;
+  EXPECT_TRUE(report.passed());
+}
+
+void tell(const char* what, const Report& report, std::size_t kernels) {
+  std::cout << what << ": " << report.cases << " cases of " << kernels << " kernels in " << report.seconds << " s";
+  for (const Tally& t : report.tallies) std::cout << "; " << name(t.dtype) << " worst " << t.worst;
+  std::cout << '\n';
+  for (const std::string& skipped : report.skipped) std::cout << "  not given: " << skipped << '\n';
+}
+
+void compile_ahead(const sim::Engine& engine, const Plans& plans) {
+  std::vector<gpu::KernelText> texts;
+  for (const auto& [spec, plan] : plans)
+    for (gpu::KernelText& text : gpu::kernel_texts(plan)) texts.push_back(std::move(text));
+  const auto start = std::chrono::steady_clock::now();
+  engine.prefetch(texts, cores());
+  std::cout << "compiled " << texts.size() << " texts in "
+            << std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() << " s\n";
+}
+
+Report sweep(bool checked, SweepOptions options) {
+  const Target target{checked ? "checked:sm_80" : "sim:sm_80", {DeviceType::cuda, 0}, Metadata::host};
+  const Subject s = subject(target.backend);
+  const Sweep chosen = choose_sweep(target, s, options, cores());
+  EXPECT_GE(std::ssize(chosen.kernels), options.kernels * std::ssize(options.dtypes) * 3 / 4);
+  compile_ahead(sim_engine(checked), chosen.kernels);
+  const Report report = run_sweep(s, chosen.cases, cores());
+  tell(target.backend.c_str(), report, chosen.kernels.size());
+  return report;
+}
+
+TEST_F(SimConformance, GeneratedCases) {
+  expect_no_failures(sweep(false, {.seed = static_cast<std::uint64_t>(setting("TESSERA_SIM_SEED", 1)),
+                                   .kernels = setting("TESSERA_SIM_KERNELS", 32),
+                                   .cases = setting("TESSERA_SIM_CASES", 500),
+                                   .most_work = most_work}));
+}
+
+TEST_F(SimConformance, GeneratedCasesChecked) {
+  expect_no_failures(sweep(true, {.seed = static_cast<std::uint64_t>(setting("TESSERA_SIM_SEED", 1)) + 1,
+                                  .kernels = std::max<std::int64_t>(1, setting("TESSERA_SIM_KERNELS", 32) / 4),
+                                  .cases = setting("TESSERA_SIM_CHECKED", 50),
+                                  .most_work = most_work / 4}));
+}
+
+// Of each named case one type, so that half of the kernels do.
+TEST_F(SimConformance, NamedCases) {
+  const Target target{"sim:sm_80", {DeviceType::cuda, 0}, Metadata::host};
+  Subject s = subject(target.backend), by_cpu = subject("cpu");
+  s.most_work = by_cpu.most_work = most_named_work, by_cpu.max_dim = s.max_dim;
+  Collector collector(target, by_cpu);
+  const Subject collecting = collector.subject();
+  const auto each = [](const auto& visit) {
+    std::size_t i = 0;
+    for (const NamedCase& c : named_cases()) visit(c, i++ % 2 == 0 ? bf16 : f16);
+  };
+  each([&](const NamedCase& c, DType dtype) { c.run(collecting, dtype); });
+  compile_ahead(sim_engine(false), collector.plans());
+  Report report;
+  each([&](const NamedCase& c, DType dtype) {
+    const Outcome outcome = c.run(s, dtype);
+    ++report.cases;
+    for (const std::string& text : outcome.skipped) report.skipped.push_back(c.name + ": " + text);
+    if (!outcome.passed())
+      ADD_FAILURE() << c.name << " dtype=" << name(dtype) << ": " << outcome.failure << " (owed: " << c.owed << ")";
+  });
+  tell("named", report, collector.plans().size());
+}
+
+}  // namespace
+}  // namespace tessera::conformance

@@ -1,0 +1,55 @@
+#include "gpu/sim_subjects.hpp"
+
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include "backend.hpp"
+#include "problem/layout.hpp"
+
+namespace tessera::conformance {
+namespace {
+
+// Host memory is device memory here: it is used where it is, and registered for as long as a call takes, so that the
+// machine reports what a kernel touches beside it.
+class Registered final : public DeviceMemory {
+ public:
+  void* enter(const std::string& name, const Tensor& t, const Region* known, bool output) override {
+    const char* const begin = known ? known->data : static_cast<const char*>(t.data);
+    const std::size_t bytes = known ? known->data_bytes : static_cast<std::size_t>(*problem::reach_bytes(t));
+    for (const char* other : begins_)
+      if (other == begin) return t.data;  // q, k and v of one buffer
+    begins_.push_back(begin);
+    regions_.emplace_back(name, begin, bytes, output ? sim::Content::given : sim::Content::constant);
+    return t.data;
+  }
+  void leave() override { regions_.clear(), begins_.clear(); }
+
+ private:
+  std::vector<const char*> begins_;
+  std::vector<sim::Region> regions_;
+};
+
+struct Machine {
+  sim::Engine engine;
+  gpu::GpuBackend backend;
+  Machine(const char* name, const std::string& folder, bool checked)
+      : engine(sim::EngineOptions{.checked = checked, .folder = folder}), backend(name, engine, 80) {}
+};
+Machine* machines[2];
+
+}  // namespace
+
+void append_sim(const std::string& folder) {
+  const char* const given = std::getenv("TESSERA_SIM_CACHE");
+  const std::string where = !folder.empty() ? folder : given ? given : "";
+  for (const bool checked : {false, true}) {
+    Machine& machine = *(machines[checked] = new Machine(checked ? "checked" : "sim", where, checked));
+    append_backend(machine.backend);
+    set_memory(machine.backend.full_name(), [] { return std::make_unique<Registered>(); });
+  }
+}
+
+const sim::Engine& sim_engine(bool checked) { return machines[checked]->engine; }
+
+}  // namespace tessera::conformance

@@ -1,0 +1,14 @@
+// The emulated GPU as a backend of the library's list, and as a subject of the suite.
+#pragma once
+#include "conformance/device_subject.hpp"
+#include "gpu/gpu_backend.hpp"
+#include "sim/engine.hpp"
+
+namespace tessera::conformance {
+
+// Appends `sim:sm_80`, and `checked:sm_80` whose kernels are compiled with the checks of the machine. Compiled kernels
+// stay in `folder` (empty: TESSERA_SIM_CACHE, else sim-cache in the working folder). Once, before anything is planned.
+void append_sim(const std::string& folder = {});
+const sim::Engine& sim_engine(bool checked);
+
+}  // namespace tessera::conformance
