@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "emit/mod_text.hpp"
+#include "gpu/work_list.hpp"
 #include "problem/bindings.hpp"
 #include "problem/layout.hpp"
 #include "problem/validate.hpp"
@@ -31,40 +32,36 @@ void check_place(const Engine& engine, const Device& device, const char* name, c
   throw Error(Code::invalid_device, std::string(name) + " is said to be on device " + std::to_string(device.index) +
                                         ", its address is " + here + ": give each tensor the device that it is on");
 }
-void check_metadata_place(const Engine& engine, const Device& device, const char* name, const Tensor& t) {
-  if (t.device.type == device.type) check_place(engine, device, name, t);
+// ------------------------------------------------------------------------------------------------ metadata
+bool on_host(const Tensor& t) { return t.device.type == DeviceType::cpu; }
+std::size_t padded(std::size_t bytes) {
+  return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
 }
 
-// ------------------------------------------------------------------------------------------------ metadata
-// Lists of integers that are gathered on the host and uploaded as one piece.
+// Lists of integers that are gathered on the host and uploaded as one piece, to `memory`.
 class Gathered {
  public:
-  explicit Gathered(std::vector<std::int64_t>& memory) : memory_(memory) { memory_.clear(); }
-  std::size_t begin() const { return memory_.size(); }
-  void add(std::int64_t value) { memory_.push_back(value); }
-  const void* data() const { return memory_.data(); }
-  std::size_t bytes() const { return memory_.size() * sizeof(std::int64_t); }
+  Gathered(std::vector<std::int64_t>& list, const char* memory) : list_(list), memory_(memory) { list_.clear(); }
+  const void* next() const { return memory_ + bytes(); }  // where the next number will be
+  void add(std::int64_t value) { list_.push_back(value); }
+  const void* data() const { return list_.data(); }
+  std::size_t bytes() const { return list_.size() * sizeof(std::int64_t); }
 
  private:
-  std::vector<std::int64_t>& memory_;
+  std::vector<std::int64_t>& list_;
+  const char* const memory_;
 };
 
-bool on_host(const Tensor& t) { return t.device.type == DeviceType::cpu; }
-
-Numbers on_device(const Tensor& t) {
-  return {t.data, static_cast<int>(size_bytes(t.dtype)), static_cast<int>(t.stride[0])};
-}
-
-// The numbers of a tensor, from where they are; on the host they are gathered, and lie at `memory` once uploaded.
-Numbers numbers(const Tensor& t, Gathered& gathered, const char* memory) {
-  if (!on_host(t)) return on_device(t);
-  const std::size_t at = gathered.begin();
+// The numbers of a tensor, from where they are; those on the host are gathered.
+Numbers numbers(const Tensor& t, Gathered& gathered) {
+  if (!on_host(t)) return {t.data, static_cast<int>(size_bytes(t.dtype)), static_cast<int>(t.stride[0])};
+  const Numbers made{gathered.next(), static_cast<int>(sizeof(std::int64_t)), 1};
   for (std::int64_t i = 0; i < t.shape[0]; ++i)
     gathered.add(std::clamp(problem::integer_at(t, i), -farthest_position, farthest_position));
-  return {memory + at * sizeof(std::int64_t), static_cast<int>(sizeof(std::int64_t)), 1};
+  return made;
 }
 
-// Query tiles of the sequences before each; their number in all.
+// Query tiles of the sequences before each; returns their number in all.
 std::int64_t count_tiles(const Tensor& cu_q, std::int64_t batch, std::int64_t queries, Gathered& gathered) {
   std::int64_t tiles = 0;
   for (std::int64_t i = 0;; ++i) {
@@ -75,31 +72,49 @@ std::int64_t count_tiles(const Tensor& cu_q, std::int64_t batch, std::int64_t qu
   }
 }
 
-void set_sequences(ForwardParams& f, const Problem& p, const Decision& d, const Inputs& in, Gathered& gathered,
-                   const char* memory) {
+void set_sequences(ForwardParams& f, const Problem& p, const Decision& d, const Inputs& in, Gathered& gathered) {
   auto& s = f.sequences;
   s.batch = p.batch, s.tokens_q = p.tokens_q, s.tokens_k = p.tokens_kv;
   f.tiles = d.tiles;
+  if (p.packed) s.cu_q = numbers(in.packed.cu_q, gathered);
+  if (p.packed_keys()) s.cu_k = numbers(in.packed.cu_k, gathered);
+  if (p.lengths) s.lengths = numbers(in.pages.lengths, gathered);
+  if (p.offset_per_sequence) s.q_offset = numbers(in.q_offset, gathered);
   if (p.packed) {
-    s.cu_q = numbers(in.packed.cu_q, gathered, memory), s.cu_k = numbers(in.packed.cu_k, gathered, memory);
-    f.tiles_before = reinterpret_cast<const tessera_kernels::i64*>(memory + gathered.begin() * sizeof(std::int64_t));
+    f.tiles_before = static_cast<const tessera_kernels::i64*>(gathered.next());
     f.tiles = count_tiles(in.packed.cu_q, p.batch, d.queries, gathered);
   }
-  if (p.offset_per_sequence) s.q_offset = numbers(in.q_offset, gathered, memory);
   s.has_offset = p.q_offset.has_value();
   s.q_offset_all = std::clamp(p.q_offset.value_or(0), -farthest_position, farthest_position);
 }
 
+// The sequences as a mask sees them; all numbers about them lie on the host.
+void measure(const Problem& p, const Inputs& in, std::vector<Extent>& sequences) {
+  sequences.clear();
+  const auto length = [](const Tensor& sums, std::int64_t i) {
+    return problem::integer_at(sums, i + 1) - problem::integer_at(sums, i);
+  };
+  for (std::int64_t i = 0; i < p.batch; ++i) {
+    Extent e{p.tokens_q, p.tokens_kv, 0};
+    if (p.packed) e.queries = length(in.packed.cu_q, i);
+    if (p.packed_keys()) e.keys = length(in.packed.cu_k, i);
+    if (p.lengths) e.keys = problem::integer_at(in.pages.lengths, i);
+    e.q_offset = p.offset_per_sequence ? problem::integer_at(in.q_offset, i) : p.q_offset.value_or(e.keys - e.queries);
+    sequences.push_back(e);
+  }
+}
+
 // ------------------------------------------------------------------------------------------------ tensors
-Rows rows(const Tensor& t, bool packed) {
-  if (packed) return {t.data, 0, t.stride[0], t.stride[1]};
+// [batch, tokens, heads, dim], packed [total, heads, dim], or pages [pages, page size, heads, dim].
+Rows rows(const Tensor& t) {
+  if (t.rank == 3) return {t.data, 0, t.stride[0], t.stride[1]};
   return {t.data, t.stride[0], t.stride[1], t.stride[2]};
 }
 
 int sinks_dtype(DType dtype) { return dtype == DType::f32 ? 0 : dtype == DType::bf16 ? 1 : 2; }
 
 void set_tensors(ForwardParams& f, const Problem& p, const Inputs& in, const Outputs& out) {
-  f.q = rows(in.q, p.packed), f.k = rows(in.k, p.packed), f.v = rows(in.v, p.packed), f.o = rows(out.o, p.packed);
+  f.q = rows(in.q), f.k = rows(in.k), f.v = rows(in.v), f.o = rows(out.o);
   if (p.wants_lse) {
     const Tensor& lse = out.lse;  // [batch, heads, tokens], packed [heads, total]
     const int head = p.packed ? 0 : 1;
@@ -113,14 +128,39 @@ void set_tensors(ForwardParams& f, const Problem& p, const Inputs& in, const Out
   f.scale = p.scale;
 }
 
-std::size_t mod_words(const Problem& p) {
-  return emit::argument_words(p.score.graph()) + emit::argument_words(p.mask.graph());
-}
+// Captured tensors as the kernel reads them: those on the host lie one after the other at `memory`.
+struct Tables {
+  std::array<mods::Table, Bindings::most> there{}, here{};
+  std::size_t bytes = 0;
 
-std::uint64_t* pack(const Graph& graph, const Bindings& bind, std::uint64_t* words) {
-  std::array<mods::Table, Bindings::most> tables{};
-  problem::bind_tables(graph, bind, tables.data());
-  emit::pack_arguments(graph, {tables.data(), graph.captures.size()}, words);
+  Tables(const Graph& graph, const Bindings& bind) {
+    problem::bind_tables(graph, bind, here.data());
+    there = here;
+    for (std::size_t i = 0; i < graph.captures.size(); ++i) {
+      const Tensor& t = problem::find_binding(bind, graph.captures[i])->tensor;
+      if (!on_host(t)) continue;
+      uploads_[count_++] = {i, static_cast<std::size_t>(problem::reach_bytes(t).value_or(0))};
+      bytes += padded(uploads_[count_ - 1].bytes);
+    }
+  }
+  void upload(const Engine& engine, int device, Stream stream, char* memory) {
+    for (std::size_t i = 0; i < count_; ++i) {
+      const auto [table, size] = uploads_[i];
+      engine.upload(device, stream, memory, here[table].data, size);
+      there[table].data = memory, memory += padded(size);
+    }
+  }
+
+ private:
+  struct Upload {
+    std::size_t table = 0, bytes = 0;
+  };
+  std::array<Upload, Bindings::most> uploads_{};
+  std::size_t count_ = 0;
+};
+
+std::uint64_t* pack(const Graph& graph, const Tables& tables, std::uint64_t* words) {
+  emit::pack_arguments(graph, {tables.there.data(), graph.captures.size()}, words);
   return words + emit::argument_words(graph);
 }
 
@@ -128,58 +168,113 @@ std::uint64_t* pack(const Graph& graph, const Bindings& bind, std::uint64_t* wor
 struct Kept {
   std::vector<std::uint64_t> params;
   std::vector<std::int64_t> gathered;
+  std::vector<std::int32_t> block_table;
+  std::vector<Extent> sequences;
+  WorkList work;
 };
 Kept& kept() {
   thread_local Kept memory;
   return memory;
 }
 
+void set_pages(ForwardParams& f, const Engine& engine, const Problem& p, const Decision& d, const Inputs& in,
+               Stream stream, char* memory) {
+  if (!p.paged) return;
+  const Tensor& table = in.pages.block_table;
+  f.page_size = p.page_size, f.pages = in.k.shape[0];
+  f.block_table = table.as<const int>(), f.table_stride = table.stride[0];
+  if (!on_host(table) || d.layout.block_table.bytes == 0) return;
+  std::vector<std::int32_t>& rows = kept().block_table;
+  rows.clear();
+  for (std::int64_t b = 0; b < table.shape[0]; ++b) {
+    const auto* row = table.as<const std::int32_t>() + b * table.stride[0];
+    rows.insert(rows.end(), row, row + table.shape[1]);
+  }
+  char* const to = memory + d.layout.block_table.at;
+  engine.upload(p.device.index, stream, to, rows.data(), rows.size() * sizeof(std::int32_t));
+  f.block_table = reinterpret_cast<const int*>(to), f.table_stride = table.shape[1];
+}
+
 }  // namespace
 
 void check_places(const Engine& engine, const Problem& p, const Inputs& in, const Outputs& out,
                   const Workspace& workspace) {
-  const auto check = [&](const char* name, const Tensor& t) { check_place(engine, p.device, name, t); };
+  const auto check = [&](const char* name, const Tensor& t) {
+    if (!on_host(t)) check_place(engine, p.device, name, t);
+  };
   check("q", in.q), check("k", in.k), check("v", in.v), check("o", out.o), check("lse", out.lse);
-  check("sinks", in.sinks);
-  check_metadata_place(engine, p.device, "packed.cu_q", in.packed.cu_q);
-  check_metadata_place(engine, p.device, "packed.cu_k", in.packed.cu_k);
-  check_metadata_place(engine, p.device, "q_offset", in.q_offset);
+  check("sinks", in.sinks), check("packed.cu_q", in.packed.cu_q), check("packed.cu_k", in.packed.cu_k);
+  check("pages.block_table", in.pages.block_table), check("pages.lengths", in.pages.lengths);
+  check("q_offset", in.q_offset);
   for (const Graph* graph : {&p.mask.graph(), &p.score.graph()})
     for (const Capture& capture : graph->captures)
       check(capture.name.data(), problem::find_binding(in.bind, capture)->tensor);
-  if (workspace.data && workspace.bytes > 0) {
-    const std::int64_t bytes = 1;
-    check("the workspace", tensor(workspace.data, DType::u8, {bytes}, {}, p.device));
-  }
+  if (workspace.data && workspace.bytes > 0)
+    check("the workspace", tensor(workspace.data, DType::u8, {1}, {}, p.device));
 }
 
 LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap& tiles, const Decision& d,
-                           const DeviceRuns& runs, const Inputs& in, const Outputs& out, Stream stream, char* memory) {
+                           const DeviceRuns& runs, const Inputs& in, const Outputs& out, const Exec& exec) {
   static_assert(sizeof(ForwardParams) % sizeof(std::uint64_t) == 0);
   constexpr std::size_t forward_words = sizeof(ForwardParams) / sizeof(std::uint64_t);
+  const Graph &score = p.score.graph(), &mask = p.mask.graph();
+  const int device = p.device.index;
   Kept& own = kept();
-  own.params.assign(forward_words + mod_words(p), 0);
+  own.params.assign(forward_words + emit::argument_words(score) + emit::argument_words(mask), 0);
   std::uint64_t* const words = own.params.data();
   bytes_ = {reinterpret_cast<std::byte*>(words), own.params.size() * sizeof(std::uint64_t)};
   ForwardParams& f = *(forward_ = new (words) ForwardParams{});
 
-  Gathered gathered(own.gathered);
+  // What the plan cannot know the size of: tables on the host, and the work list that comes from their values.
+  Tables score_tables(score, in.bind), mask_tables(mask, in.bind);
+  own.work.clear();
+  if (d.runs_of_call) {
+    measure(p, in, own.sequences);
+    work_list_of(p, d, own.sequences, {mask_tables.here.data(), mask.captures.size()}, own.work);
+  }
+  const std::size_t range_bytes = padded(own.work.ranges.size() * sizeof(tessera_kernels::RunRange));
+  const std::size_t run_bytes = padded(own.work.runs.size() * sizeof(tessera_kernels::KeyRun));
+  const std::size_t more = score_tables.bytes + mask_tables.bytes + range_bytes + run_bytes;
+  char* memory = static_cast<char*>(exec.workspace.data);
+  const std::size_t planned = memory ? 0 : d.layout.bytes;
+  char* extra = nullptr;
+  if (planned + more > 0) {
+    char* const from_engine = static_cast<char*>(engine.workspace(device, exec.stream, planned + more));
+    if (!memory) memory = from_engine;
+    extra = from_engine + planned;
+  }
+
   set_tensors(f, p, in, out);
-  set_sequences(f, p, d, in, gathered, memory + d.layout.metadata.at);
+  Gathered gathered(own.gathered, memory + d.layout.metadata.at);
+  set_sequences(f, p, d, in, gathered);
   if (gathered.bytes() > 0)
-    engine.upload(p.device.index, stream, memory + d.layout.metadata.at, gathered.data(), gathered.bytes());
+    engine.upload(device, exec.stream, memory + d.layout.metadata.at, gathered.data(), gathered.bytes());
+  set_pages(f, engine, p, d, in, exec.stream, memory);
+  score_tables.upload(engine, device, exec.stream, extra);
+  mask_tables.upload(engine, device, exec.stream, extra + score_tables.bytes);
   for (std::size_t i = 0; i < tiles.bands().size() && d.spec.keys == emit::Keys::bands; ++i) {
     f.band_lo[i] = std::clamp(tiles.bands()[i].lo, -farthest_band, farthest_band);
     f.band_hi[i] = std::clamp(tiles.bands()[i].hi, -farthest_band, farthest_band);
   }
   f.run_ranges = runs.ranges, f.runs = runs.runs;
   f.runs_batch = runs.batch, f.runs_head = runs.head, f.runs_tiles = runs.tiles;
+  if (d.runs_of_call) {
+    char* const at = extra + score_tables.bytes + mask_tables.bytes;
+    const auto bytes_of = [](const auto& list) { return list.size() * sizeof(list[0]); };
+    if (!own.work.ranges.empty())
+      engine.upload(device, exec.stream, at, own.work.ranges.data(), bytes_of(own.work.ranges));
+    if (!own.work.runs.empty())
+      engine.upload(device, exec.stream, at + range_bytes, own.work.runs.data(), bytes_of(own.work.runs));
+    f.run_ranges = reinterpret_cast<const tessera_kernels::RunRange*>(at);
+    f.runs = reinterpret_cast<const tessera_kernels::KeyRun*>(at + range_bytes);
+    f.runs_batch = own.work.batch, f.runs_head = own.work.head, f.runs_tiles = own.work.tiles;
+  }
   f.splits = static_cast<int>(d.splits), f.kv_split = d.kv_split;
   if (d.spec.split) {
     f.partial_o = reinterpret_cast<float*>(memory + d.layout.partial_o.at);
     f.partial_lse = reinterpret_cast<float*>(memory + d.layout.partial_lse.at);
   }
-  pack(p.mask.graph(), in.bind, pack(p.score.graph(), in.bind, words + forward_words));
+  pack(mask, mask_tables, pack(score, score_tables, words + forward_words));
 }
 
 }  // namespace tessera::gpu

@@ -27,9 +27,10 @@ void check_places(const Engine& engine, const Problem& problem, const Inputs& in
 // The parameters of a launch: ForwardParams, then the arguments of the score change, then those of the mask.
 class LaunchParams {
  public:
-  // Uploads in stream order what lies on the host. `memory`: the call's workspace, on the device.
+  // Uploads in stream order what lies on the host, into the call's workspace: the caller's, else the engine's. `runs`:
+  // where the plan has a work list; one of this call alone is made here.
   LaunchParams(const Engine& engine, const Problem& problem, const TileMap& tiles, const Decision& decision,
-               const DeviceRuns& runs, const Inputs& inputs, const Outputs& outputs, Stream stream, char* memory);
+               const DeviceRuns& runs, const Inputs& inputs, const Outputs& outputs, const Exec& exec);
 
   const tessera_kernels::ForwardParams& forward() const { return *forward_; }
   std::span<const std::byte> bytes() const { return bytes_; }

@@ -41,7 +41,7 @@ std::int64_t tiles_of_all(const Problem& p, std::int64_t queries) {
 }
 
 Tile tile_for(const Problem& p, const Caps& caps, int heads) {
-  return *find_tile(caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), false, heads * usual_queries(p));
+  return *find_tile(caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged, heads * usual_queries(p));
 }
 
 // What is known before any data: the position of the first query.
@@ -58,22 +58,30 @@ bool is_everything(const TileMap& tiles) {
   return tiles.decided() && tiles.bands().size() == 1 && tiles.bands()[0] == Band{};
 }
 
-// Runs of a mask that bands do not describe, where they are the same in every call.
+// Whether the work list of a mask that bands do not describe is worth its making: there are keys to be skipped, the heads
+// of a tile attend to the same ones, and the list stays small beside the attention itself.
+bool worth_mapping(const Problem& p, const Decision& d) {
+  if (p.tokens_q == 0 || p.batch == 0 || p.tokens_kv < 2 * d.spec.k_tile) return false;
+  const mods::Dependence sees = mods::dependence(p.mask.graph());
+  if (sees.head && d.spec.heads > 1) return false;
+  const double maps = sees.head ? static_cast<double>(p.heads_q) : 1;
+  return maps * static_cast<double>(d.tiles) <= static_cast<double>(most_run_tiles);
+}
+
+// The same in every call: made now.
 std::shared_ptr<const tiles::RunMaps> fixed_runs(const Problem& p, const Decision& d) {
   const Graph& mask = p.mask.graph();
-  if (!tiles::runs_are_fixed(mask) || p.packed || p.offset_per_sequence) return {};
-  if (p.tokens_q == 0 || p.batch == 0 || p.tokens_kv < 2 * d.spec.k_tile) return {};
   const std::int64_t offset = p.q_offset.value_or(p.tokens_kv - p.tokens_q);
   if (offset > mods::farthest / 2 || offset < -mods::farthest / 2) return {};
-  if (ceil_div(p.tokens_kv, d.spec.k_tile) > std::numeric_limits<std::int32_t>::max()) return {};
-  const mods::Dependence sees = mods::dependence(mask);
-  if (sees.head && d.spec.heads > 1) return {};
-  const std::int64_t tiles = ceil_div(p.tokens_q, d.queries);
-  const double maps = (sees.batch ? static_cast<double>(p.batch) : 1) * (sees.head ? static_cast<double>(p.heads_q) : 1);
-  if (maps * static_cast<double>(tiles) > static_cast<double>(most_run_tiles)) return {};
-  const std::vector<tiles::Grid> grids(sees.batch ? static_cast<std::size_t>(p.batch) : 1,
+  const std::vector<tiles::Grid> grids(mods::dependence(mask).batch ? static_cast<std::size_t>(p.batch) : 1,
                                        {offset, p.tokens_q, p.tokens_kv, d.queries, d.spec.k_tile});
   return std::make_shared<const tiles::RunMaps>(mask, std::span<const mods::Table>{}, grids, p.heads_q);
+}
+
+// Everything that decides which tiles matter lies where the host sees it.
+bool host_sees_all(const Problem& p) {
+  const OnDevice& there = p.on_device;
+  return !there.cu_q && !there.cu_k && !there.lengths && !there.q_offset && !there.mask;
 }
 
 void choose_keys(const Problem& p, const TileMap& tiles, Decision& d) {
@@ -85,7 +93,10 @@ void choose_keys(const Problem& p, const TileMap& tiles, Decision& d) {
   }
   spec.mask = p.mask.graph();
   spec.mask_dtypes.assign(p.mask_tables.begin(), p.mask_tables.end());
-  if ((d.runs = fixed_runs(p, d))) spec.keys = emit::Keys::runs;
+  if (!worth_mapping(p, d)) return;
+  if (tiles::runs_are_fixed(p.mask.graph()) && p.keys_known() && !p.offset_per_sequence) d.runs = fixed_runs(p, d);
+  else d.runs_of_call = host_sees_all(p);
+  if (d.runs || d.runs_of_call) spec.keys = emit::Keys::runs;
 }
 
 // ------------------------------------------------------------------------------------------------ splits
@@ -122,7 +133,7 @@ std::int64_t choose_splits(const Problem& p, const TileMap& map, const Caps& cap
 void split_keys(const Problem& p, const TileMap& map, const Caps& caps, Decision& d) {
   const Tile tile{0, d.spec.q_tile, d.spec.k_tile, d.spec.warps, d.spec.stages};
   const int resident = resident_blocks(
-      caps, tile_smem_bytes(tile, static_cast<int>(p.dim), static_cast<int>(p.dim_v), false), 32 * d.spec.warps);
+      caps, tile_smem_bytes(tile, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged), 32 * d.spec.warps);
   const std::int64_t wanted = choose_splits(p, map, caps, d, resident);
   if (wanted <= 1) return;
   d.kv_split = ceil_div(ceil_div(attended_keys(p, map, d.queries), d.spec.k_tile), wanted) * d.spec.k_tile;
@@ -141,10 +152,14 @@ Layout lay_out(const Problem& p, const Decision& d) {
     return made;
   };
   const auto numbers = static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t);
-  std::size_t lists = 0;
-  if (p.packed) lists += 3;  // of queries, of keys, tiles_before
-  if (p.offset_per_sequence) lists += 1;
+  // On the device they stay where they are; tiles_before is made in either case.
+  const std::size_t lists = std::size_t{p.packed} + std::size_t{p.packed && !p.on_device.cu_q} +
+                            std::size_t{p.packed_keys() && !p.on_device.cu_k} +
+                            std::size_t{p.lengths && !p.on_device.lengths} +
+                            std::size_t{p.offset_per_sequence && !p.on_device.q_offset};
   l.metadata = piece(lists * numbers);
+  if (p.paged && !p.on_device.block_table)
+    l.block_table = piece(static_cast<std::size_t>(p.batch * (p.tokens_kv / p.page_size)) * sizeof(std::int32_t));
   if (d.spec.split) {
     const auto rows = static_cast<std::size_t>(d.items() * d.spec.q_tile);
     l.partial_o = piece(rows * static_cast<std::size_t>(p.dim_v) * sizeof(float));
@@ -179,12 +194,18 @@ std::vector<std::string> reasons(const Problem& p, const Caps& caps, int arch) {
                   ": the gpu kernels take 1 to " + std::to_string(max_dim));
     return false;
   };
+  const auto tokens = [&](const char* which, std::int64_t value) {
+    if (value > most_blocks)
+      all.push_back(std::string(which) + " has " + std::to_string(value) + " tokens: the gpu kernels take up to " +
+                    std::to_string(most_blocks));
+  };
+  tokens("q", p.tokens_q), tokens("k", p.tokens_kv);
   const bool fits_q = dim("q and k", p.dim), fits_v = dim("v", p.dim_v);
   if (const std::size_t bytes = param_bytes(p); bytes > most_param_bytes)
     all.push_back("the mask's and the score change's run-time values make a launch of " + std::to_string(bytes) +
                   " bytes: " + std::to_string(most_param_bytes) + " are allowed");
   if (!fits_q || !fits_v) return all;
-  if (!find_tile(caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), false, 1)) {
+  if (!find_tile(caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged, 1)) {
     all.push_back("no tile of dims " + std::to_string(p.dim) + " and " + std::to_string(p.dim_v) + " fits the " +
                   std::to_string(caps.smem_block_bytes) + " bytes of shared memory of " + caps.name);
     return all;
@@ -207,9 +228,9 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   spec.heads = heads_of_tile(p, usual_queries(p));
   const Tile tile = tile_for(p, caps, spec.heads);
   spec.q_tile = tile.q_tile, spec.k_tile = tile.k_tile, spec.warps = tile.warps, spec.stages = tile.stages;
-  spec.q_copy = spec.k_copy = spec.v_copy = copy_bytes(p.align_bytes);
-  spec.o_copy = spec.q_copy;
-  spec.packed = p.packed;
+  spec.q_copy = copy_bytes(p.align.q), spec.k_copy = copy_bytes(p.align.k);
+  spec.v_copy = copy_bytes(p.align.v), spec.o_copy = copy_bytes(p.align.o);
+  spec.packed = p.packed, spec.paged = p.paged, spec.lengths = p.lengths;
   spec.lse = p.wants_lse, spec.sinks = p.sinks;
   spec.narrow = is_narrow(p);
   spec.score = p.score.graph();

@@ -27,7 +27,8 @@ struct Layout {
     std::size_t at = 0, bytes = 0;
     bool operator==(const Piece&) const = default;
   };
-  Piece metadata;                // what lies on the host is uploaded here: prefix sums, offsets, tiles_before
+  Piece metadata;                // what lies on the host is uploaded here: prefix sums, lengths, offsets, tiles_before
+  Piece block_table;
   Piece partial_o, partial_lse;  // [items, rows, dim_v] and [items, rows]
   std::size_t bytes = 0;
   bool operator==(const Layout&) const = default;
@@ -41,7 +42,8 @@ struct Decision {
   std::int64_t splits = 1;    // of the keys
   std::int64_t kv_split = 0;  // keys of a split
   Layout layout;
-  std::shared_ptr<const tiles::RunMaps> runs;  // of a mask that is the same in every call
+  std::shared_ptr<const tiles::RunMaps> runs;  // the work list of a mask, the same in every call
+  bool runs_of_call = false;                   // the host makes it in each call, from what that call's tensors hold
 
   std::int64_t items() const { return tiles * units * splits; }
 };

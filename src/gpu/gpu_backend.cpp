@@ -74,9 +74,7 @@ void GpuBackend::run(const PlanData& plan, const Inputs& in, const Outputs& out,
   if (p.tokens_q == 0 || p.batch == 0) return;
   const Kernel& forward = state.forward();
   const Kernel* const combine = d.spec.split ? &state.combine() : nullptr;
-  char* memory = static_cast<char*>(exec.workspace.data);
-  if (!memory && d.layout.bytes > 0) memory = static_cast<char*>(engine_.workspace(device, exec.stream, d.layout.bytes));
-  const LaunchParams params(engine_, p, plan.tiles, d, state.runs(exec.stream), in, out, exec.stream, memory);
+  const LaunchParams params(engine_, p, plan.tiles, d, state.runs(exec.stream), in, out, exec);
   const std::int64_t tiles = params.forward().tiles * d.units;
   if (tiles == 0) return;  // packed sequences without queries
   engine_.launch(device, exec.stream, forward, tiles * d.splits, params.bytes().data(), params.bytes().size());

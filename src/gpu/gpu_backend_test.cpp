@@ -110,10 +110,9 @@ TEST_F(GpuBackendTest, PrefixSumsOnTheHostAreBroughtOver) {
   for (Tensor* t : {&in.q, &in.k, &in.v, &out.o})
     *t = tensor(t->data, t->dtype, {t->shape[1], t->shape[2], t->shape[3]}, {}, device);
   std::int32_t cu_q[] = {0, 20, 20, 37}, cu_k[] = {0, 0, 55, 60};
-  in.packed = {tensor(cu_q, {4}, {}, device), tensor(cu_k, {4}, {}, device)};
-  PlanData plan = planned(backend, describe(in, out));
-  const std::int64_t queries = plan.tiling.q_tile;
   in.packed = {tensor(cu_q, {4}), tensor(cu_k, {4})};
+  const PlanData plan = planned(backend, describe(in, out));
+  const std::int64_t queries = plan.tiling.q_tile;
   backend.run(plan, in, out, {});
   ASSERT_EQ(engine.uploads.size(), 1u);
   const std::int64_t first = (20 + queries - 1) / queries, last = (17 + queries - 1) / queries;
@@ -127,8 +126,51 @@ TEST_F(GpuBackendTest, PrefixSumsOnTheHostAreBroughtOver) {
   EXPECT_EQ(p.q.batch, 0);
   EXPECT_EQ(p.tiles, first + last);
   EXPECT_EQ(engine.launches[0].blocks, (first + last) * plan.problem.heads_q / plan.tiling.heads_per_tile);
-  EXPECT_LE(static_cast<const char*>(engine.uploads[0].to) + engine.uploads[0].bytes.size(),
-            static_cast<const char*>(engine.uploads[0].to) + plan.partial_bytes);
+  EXPECT_LE(engine.uploads[0].bytes.size(), plan.partial_bytes);
+}
+
+// Document ids on the host: the list of tiles comes from their values, anew in every call, and the kernel gets a copy.
+TEST_F(GpuBackendTest, TablesOnTheHostAndTheirWorkListAreBroughtOver) {
+  const DeviceCall call{.queries = 512, .keys = 512, .heads_q = 2, .heads_kv = 2};
+  std::vector<std::int32_t> ids(512);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = i < 256 ? 7 : 9;
+  Inputs in = call.inputs();
+  in.bind = {{"ids", tensor(ids.data(), {512})}};
+  const PlanData plan = planned(backend, describe(in, call.outputs(), {.mask = documents("ids")}));
+  const std::int64_t tiles = 512 / plan.tiling.q_tile, k_tile = plan.tiling.k_block;
+  backend.run(plan, in, call.outputs(), {});
+  ASSERT_EQ(engine.uploads.size(), 3u);
+  EXPECT_EQ(engine.uploads[0].bytes.size(), 512 * sizeof(std::int32_t));
+  ForwardParams p = params_of(engine.launches.back());
+  const auto first_run = [&](std::int64_t tile) { return p.runs[p.run_ranges[tile].begin]; };
+  EXPECT_EQ(first_run(0).begin, 0u);
+  EXPECT_EQ(first_run(0).end_full, static_cast<unsigned>(256 / k_tile) | 1u << 31);
+  EXPECT_EQ(first_run(tiles - 1).begin, static_cast<unsigned>(256 / k_tile));
+  ids[300] = 8;  // that key is no longer in the second document
+  backend.run(plan, in, call.outputs(), {});
+  p = params_of(engine.launches.back());
+  EXPECT_EQ(first_run(tiles - 1).end_full, static_cast<unsigned>(300 / k_tile + 1));
+}
+
+TEST_F(GpuBackendTest, PagesOnTheHostAreBroughtOver) {
+  const DeviceCall call{.batch = 2, .queries = 3, .keys = 1, .heads_q = 2, .heads_kv = 2};
+  Inputs in = call.inputs();
+  in.k = tensor(call.address(1), bf16, {50, 16, 2, 64}, {}, device), in.v = tensor(call.address(2), bf16, {50, 16, 2, 64}, {}, device);
+  std::int32_t table[2][5] = {{3, 4, 5, 2147480000, 0}, {7, 8, 9, 10, 11}}, lengths[] = {40, 60};
+  in.pages = {tensor(&table[0][0], {2, 4}, {5, 1}), tensor(lengths, {2})};
+  const PlanData plan = planned(backend, describe(in, call.outputs()));
+  backend.run(plan, in, call.outputs(), {});
+  ASSERT_EQ(engine.uploads.size(), 2u);
+  EXPECT_EQ(numbers(engine.uploads[0]), (std::vector<std::int64_t>{40, 60}));
+  const ForwardParams p = params_of(engine.launches[0]);
+  EXPECT_EQ(p.block_table, engine.uploads[1].to);
+  EXPECT_EQ(p.table_stride, 4);
+  EXPECT_EQ(p.block_table[3], 2147480000);
+  EXPECT_EQ(p.block_table[4], 7);
+  EXPECT_EQ(p.page_size, 16);
+  EXPECT_EQ(p.pages, 50);
+  EXPECT_EQ(p.sequences.tokens_k, 64);
+  EXPECT_EQ(p.k.batch, 16 * 2 * 64);  // of a page
 }
 
 TEST_F(GpuBackendTest, AWorkListIsUploadedOnceAndKeptByEveryCall) {

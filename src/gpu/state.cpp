@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <iomanip>
-#include <limits>
 #include <ostream>
 #include <sstream>
 
-#include "mods/bounds.hpp"
+#include "gpu/work_list.hpp"
 
 namespace tessera::gpu {
 namespace {
@@ -29,29 +28,6 @@ const char* words(Found found) {
   return "compiled when it is first run";
 }
 
-struct HostRuns {
-  std::vector<RunRange> ranges;
-  std::vector<KeyRun> runs;
-};
-
-// All maps one after the other, as the kernel reads them.
-HostRuns flat(const tiles::RunMaps& maps, std::int64_t batches, std::int64_t heads) {
-  HostRuns flat;
-  for (std::int64_t b = 0; b < batches; ++b)
-    for (std::int64_t h = 0; h < heads; ++h) {
-      const tiles::Runs& runs = maps.at(b, h);
-      for (std::size_t tile = 0; tile < runs.query_tiles(); ++tile) {
-        const auto begin = flat.runs.size();
-        for (const tiles::Run& run : runs[tile])
-          flat.runs.push_back({run.begin, run.end | static_cast<unsigned>(run.full) << 31});
-        flat.ranges.push_back({static_cast<unsigned>(begin), static_cast<unsigned>(flat.runs.size())});
-      }
-    }
-  if (flat.runs.size() > std::numeric_limits<unsigned>::max())
-    throw Error(Code::internal, "a mask has " + std::to_string(flat.runs.size()) + " runs of key tiles: 2^32 - 1 are allowed");
-  return flat;
-}
-
 std::string rate(double value, const char* unit) {
   std::ostringstream text;
   text << std::setprecision(4) << value << ' ' << unit;
@@ -65,10 +41,7 @@ State::State(const Engine& engine, const PlanData& plan, int arch)
       device_(plan.problem.device.index),
       decision_(decide(plan.problem, plan.tiles, engine.caps(device_), arch)),
       cost_(plan.cost),
-      batch_(plan.problem.batch),
-      heads_(plan.problem.heads_q),
-      sees_batch_(mods::dependence(plan.problem.mask.graph()).batch),
-      sees_head_(mods::dependence(plan.problem.mask.graph()).head) {}
+      problem_(plan.problem) {}
 
 KernelText State::forward_text() const { return emit::forward_text(decision_.spec); }
 KernelText State::combine_text() const { return emit::combine_text(decision_.spec); }
@@ -96,16 +69,16 @@ DeviceRuns State::runs(Stream stream) const {
     engine_.keep(device_, stream, run_memory_);
     return device_runs_;
   }
-  const HostRuns host = flat(*decision_.runs, sees_batch_ ? batch_ : 1, sees_head_ ? heads_ : 1);
-  const std::size_t range_bytes = host.ranges.size() * sizeof(RunRange), run_bytes = host.runs.size() * sizeof(KeyRun);
+  WorkList list;
+  fixed_work_list(problem_, decision_, list);
+  const std::size_t range_bytes = list.ranges.size() * sizeof(RunRange), run_bytes = list.runs.size() * sizeof(KeyRun);
   std::vector<char> all(std::max<std::size_t>(1, range_bytes + run_bytes));
-  if (range_bytes > 0) std::memcpy(all.data(), host.ranges.data(), range_bytes);
-  if (run_bytes > 0) std::memcpy(all.data() + range_bytes, host.runs.data(), run_bytes);
+  if (range_bytes > 0) std::memcpy(all.data(), list.ranges.data(), range_bytes);
+  if (run_bytes > 0) std::memcpy(all.data() + range_bytes, list.runs.data(), run_bytes);
   run_memory_ = engine_.constant(device_, all.data(), all.size());
   const char* const memory = static_cast<const char*>(run_memory_.get());
   device_runs_ = {reinterpret_cast<const RunRange*>(memory), reinterpret_cast<const KeyRun*>(memory + range_bytes),
-                  sees_batch_ ? (sees_head_ ? heads_ : 1) : 0, sees_head_ ? 1 : 0,
-                  static_cast<std::int64_t>(decision_.runs->at(0, 0).query_tiles())};
+                  list.batch, list.head, list.tiles};
   uploaded_.store(true, std::memory_order_release);
   engine_.keep(device_, stream, run_memory_);
   return device_runs_;

@@ -48,8 +48,7 @@ class State final : public plans::Details {
   const int device_;
   const Decision decision_;
   const Cost cost_;
-  const std::int64_t batch_, heads_;
-  const bool sees_batch_, sees_head_;
+  const Problem problem_;
   mutable Slot forward_ = nullptr, combine_ = nullptr;
   mutable std::mutex uploading_;
   mutable std::atomic<bool> uploaded_ = false;

@@ -100,13 +100,14 @@ struct Moved {
     move("sinks", inputs.sinks, false);
     if (metadata) {
       move("packed.cu_q", inputs.packed.cu_q, false), move("packed.cu_k", inputs.packed.cu_k, false);
+      move("pages.block_table", inputs.pages.block_table, false), move("pages.lengths", inputs.pages.lengths, false);
       move("q_offset", inputs.q_offset, false);
-    }
-    inputs.bind = {};
-    for (Binding binding : in.bind) {
-      const std::string name(binding.name);
-      move(name.c_str(), binding.tensor, false);
-      inputs.bind.add(binding);
+      inputs.bind = {};
+      for (Binding binding : in.bind) {
+        const std::string name(binding.name);
+        move(name.c_str(), binding.tensor, false);
+        inputs.bind.add(binding);
+      }
     }
     move("o", outputs.o, true), move("lse", outputs.lse, true);
     if (exec.workspace.data) {
