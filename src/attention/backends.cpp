@@ -3,6 +3,8 @@
 
 #include "backend.hpp"
 #include "cpu/cpu_backend.hpp"
+#include "cuda/engine.hpp"
+#include "gpu/gpu_backend.hpp"
 #include "tessera/attention.hpp"
 
 namespace tessera {
@@ -10,7 +12,13 @@ namespace tessera {
 namespace {
 
 std::vector<const Backend*>& list() {
-  static std::vector<const Backend*>& made = *new std::vector<const Backend*>(cpu::backends());
+  static std::vector<const Backend*>& made = [&]() -> std::vector<const Backend*>& {
+    auto& all = *new std::vector<const Backend*>;
+    static const gpu::GpuBackend& cuda_sm80 = *new gpu::GpuBackend("cuda", cuda::engine(), 80);
+    all.push_back(&cuda_sm80);
+    for (const Backend* backend : cpu::backends()) all.push_back(backend);
+    return all;
+  }();
   return made;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "emit/kernel_text.hpp"
 #include "emit/mod_text.hpp"
 #include "gpu/work_list.hpp"
 #include "problem/bindings.hpp"
@@ -159,8 +160,8 @@ struct Tables {
   std::size_t count_ = 0;
 };
 
-std::uint64_t* pack(const Graph& graph, const Tables& tables, std::uint64_t* words) {
-  emit::pack_arguments(graph, {tables.there.data(), graph.captures.size()}, words);
+std::uint64_t* pack(const Graph& graph, const Tables& tables, const emit::ModOptions& options, std::uint64_t* words) {
+  emit::pack_arguments(graph, {tables.there.data(), graph.captures.size()}, words, options);
   return words + emit::argument_words(graph);
 }
 
@@ -217,7 +218,7 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
                            const DeviceRuns& runs, const Inputs& in, const Outputs& out, const Exec& exec) {
   static_assert(sizeof(ForwardParams) % sizeof(std::uint64_t) == 0);
   constexpr std::size_t forward_words = sizeof(ForwardParams) / sizeof(std::uint64_t);
-  const Graph &score = p.score.graph(), &mask = p.mask.graph();
+  const Graph &score = d.spec.score, &mask = d.spec.mask;  // what bands describe, the kernel does not evaluate
   const int device = p.device.index;
   Kept& own = kept();
   own.params.assign(forward_words + emit::argument_words(score) + emit::argument_words(mask), 0);
@@ -274,7 +275,8 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
     f.partial_o = reinterpret_cast<float*>(memory + d.layout.partial_o.at);
     f.partial_lse = reinterpret_cast<float*>(memory + d.layout.partial_lse.at);
   }
-  pack(mask, mask_tables, pack(score, score_tables, words + forward_words));
+  const emit::ModOptions options = emit::mod_options(d.spec);
+  pack(mask, mask_tables, options, pack(score, score_tables, options, words + forward_words));
 }
 
 }  // namespace tessera::gpu

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "emit/kernel_text.hpp"
 #include "emit/mod_text.hpp"
-#include "kernels/params.cuh"
 #include "mods/bounds.hpp"
 
 namespace tessera::gpu {
@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::int64_t most_partial_bytes = std::int64_t{256} << 20;
 constexpr std::int64_t most_run_tiles = std::int64_t{1} << 20;  // query tiles of all maps: beyond, the mask does alone
-constexpr std::int64_t narrow_positions = std::int64_t{1} << 30;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 std::size_t padded(std::size_t bytes) {
@@ -44,11 +43,14 @@ Tile tile_for(const Problem& p, const Caps& caps, int heads) {
   return *find_tile(caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged, heads * usual_queries(p));
 }
 
-// What is known before any data: the position of the first query.
+// Whether coordinates fit in 32 bits: what is known before any data, the position of the first query among it. A tile may
+// reach beyond the last query or key.
 bool is_narrow(const Problem& p) {
-  if (p.offset_per_sequence || p.tokens_q >= narrow_positions || p.tokens_kv >= narrow_positions) return false;
+  constexpr std::int64_t most = emit::nearby - 512;
+  if (p.offset_per_sequence || std::max({p.tokens_q, p.tokens_kv, p.batch, p.heads_q}) > most) return false;
   const std::int64_t offset = p.q_offset.value_or(0);  // else keys - queries, which lies within their numbers
-  return offset > -narrow_positions && offset + p.tokens_q < narrow_positions;
+  return offset >= -most && offset <= most - p.tokens_q && emit::fits_narrow(p.mask.graph()) &&
+         emit::fits_narrow(p.score.graph());
 }
 
 int copy_bytes(std::int64_t align_bytes) { return static_cast<int>(std::min<std::int64_t>(align_bytes, 16)); }
@@ -168,12 +170,6 @@ Layout lay_out(const Problem& p, const Decision& d) {
   return l;
 }
 
-// The struct of a launch: the parameters, and the arguments of both mods.
-std::size_t param_bytes(const Problem& p) {
-  return sizeof(tessera_kernels::ForwardParams) +
-         (emit::argument_words(p.score.graph()) + emit::argument_words(p.mask.graph())) * sizeof(std::uint64_t);
-}
-
 }  // namespace
 
 int resident_blocks(const Caps& caps, std::int64_t smem_bytes, int threads) {
@@ -201,7 +197,9 @@ std::vector<std::string> reasons(const Problem& p, const Caps& caps, int arch) {
   };
   tokens("q", p.tokens_q), tokens("k", p.tokens_kv);
   const bool fits_q = dim("q and k", p.dim), fits_v = dim("v", p.dim_v);
-  if (const std::size_t bytes = param_bytes(p); bytes > most_param_bytes)
+  emit::ForwardSpec mods;
+  mods.score = p.score.graph(), mods.mask = p.mask.graph();
+  if (const std::size_t bytes = emit::forward_param_bytes(mods); bytes > most_param_bytes)
     all.push_back("the mask's and the score change's run-time values make a launch of " + std::to_string(bytes) +
                   " bytes: " + std::to_string(most_param_bytes) + " are allowed");
   if (!fits_q || !fits_v) return all;

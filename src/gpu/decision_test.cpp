@@ -136,7 +136,7 @@ TEST(Decision, PositionsThatFitIn32BitsAreNarrow) {
   const DeviceCall call{.queries = 8, .keys = 100};
   EXPECT_TRUE(decided(call).spec.narrow);
   EXPECT_TRUE(decided(call, {.q_offset = -1000}).spec.narrow);
-  EXPECT_FALSE(decided(call, {.q_offset = std::int64_t{1} << 30}).spec.narrow);
+  EXPECT_FALSE(decided(call, {.q_offset = std::int64_t{1} << 29}).spec.narrow);
   EXPECT_FALSE(decided(call, {.q_offset = -(std::int64_t{1} << 40)}).spec.narrow);
 }
 

@@ -78,7 +78,11 @@ void GpuBackend::run(const PlanData& plan, const Inputs& in, const Outputs& out,
   const std::int64_t tiles = params.forward().tiles * d.units;
   if (tiles == 0) return;  // packed sequences without queries
   engine_.launch(device, exec.stream, forward, tiles * d.splits, params.bytes().data(), params.bytes().size());
-  if (combine) engine_.launch(device, exec.stream, *combine, tiles, params.bytes().data(), params.bytes().size());
+  // The kernel that combines knows no mods; what it takes stands first.
+  if (combine) {
+    static const std::size_t bytes = emit::forward_param_bytes({});
+    engine_.launch(device, exec.stream, *combine, tiles, params.bytes().data(), bytes);
+  }
 }
 
 std::string kernel_spec(const Plan& plan) {

@@ -19,6 +19,14 @@
 
 namespace sim = tessera::sim;
 
+// The mathematical library, which is there without a header on a device.
+extern "C" {
+float expf(float), exp2f(float), logf(float), log2f(float), tanhf(float), sqrtf(float), erff(float), powf(float, float);
+float fabsf(float), floorf(float), fminf(float, float), fmaxf(float, float);
+double exp(double), exp2(double), log(double), log2(double), tanh(double), sqrt(double), erf(double);
+double pow(double, double), fabs(double), floor(double), fmin(double, double), fmax(double, double);
+}
+
 struct alignas(8) uint2 {
   unsigned x, y;
 };

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <thread>
 
+#include "conformance/named.hpp"
 #include "conformance/sweep.hpp"
 #include "gpu/sim_subjects.hpp"
 
