@@ -101,7 +101,7 @@ struct PlanData {
   std::size_t scratch_bytes = 0;  // workspace for each thread
   // Of the score change, and of a mask that the tile map cannot decide.
   std::shared_ptr<const mods::Program> score, mask;
-  std::shared_ptr<const tiles::RunMaps> runs;  // of such a mask, where they are the same in every call
+  std::shared_ptr<const tiles::RunMaps> runs;     // of such a mask, where they are the same in every call
   std::shared_ptr<const plans::Details> details;  // what the backend keeps besides
   std::vector<PassedOver> passed_over;
   const Backend* runner = nullptr;

@@ -29,7 +29,8 @@ void check_place(const Engine& engine, const Device& device, const char* name, c
   if (!t.defined() || !t.data || problem::is_empty(t)) return;
   const Engine::Place place = engine.place(t.data);
   if (place.device == device.index) return;
-  const std::string here = place.device < 0 ? std::string(place.what) : "memory of device " + std::to_string(place.device);
+  const std::string here =
+      place.device < 0 ? std::string(place.what) : "memory of device " + std::to_string(place.device);
   throw Error(Code::invalid_device, std::string(name) + " is said to be on device " + std::to_string(device.index) +
                                         ", its address is " + here + ": give each tensor the device that it is on");
 }

@@ -43,8 +43,8 @@ Tile tile_for(const Problem& p, const Caps& caps, int heads) {
   return *find_tile(caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged, heads * usual_queries(p));
 }
 
-// Whether coordinates fit in 32 bits: what is known before any data, the position of the first query among it. A tile may
-// reach beyond the last query or key.
+// Whether coordinates fit in 32 bits: what is known before any data, the position of the first query among it. A tile
+// may reach beyond the last query or key.
 bool is_narrow(const Problem& p) {
   constexpr std::int64_t most = emit::nearby - 512;
   if (p.offset_per_sequence || std::max({p.tokens_q, p.tokens_kv, p.batch, p.heads_q}) > most) return false;
@@ -60,8 +60,8 @@ bool is_everything(const TileMap& tiles) {
   return tiles.decided() && tiles.bands().size() == 1 && tiles.bands()[0] == Band{};
 }
 
-// Whether the work list of a mask that bands do not describe is worth its making: there are keys to be skipped, the heads
-// of a tile attend to the same ones, and the list stays small beside the attention itself.
+// Whether the work list of a mask that bands do not describe is worth its making: there are keys to be skipped, the
+// heads of a tile attend to the same ones, and the list stays small beside the attention itself.
 bool worth_mapping(const Problem& p, const Decision& d) {
   if (p.tokens_q == 0 || p.batch == 0 || p.tokens_kv < 2 * d.spec.k_tile) return false;
   const mods::Dependence sees = mods::dependence(p.mask.graph());

@@ -27,7 +27,7 @@ struct Layout {
     std::size_t at = 0, bytes = 0;
     bool operator==(const Piece&) const = default;
   };
-  Piece metadata;                // what lies on the host is uploaded here: prefix sums, lengths, offsets, tiles_before
+  Piece metadata;  // what lies on the host is uploaded here: prefix sums, lengths, offsets, tiles_before
   Piece block_table;
   Piece partial_o, partial_lse;  // [items, rows, dim_v] and [items, rows]
   std::size_t bytes = 0;

@@ -120,7 +120,8 @@ TEST(Decision, MasksBecomeBandsRunsOrAreEvaluated) {
   EXPECT_FALSE(runs.spec.mask.nodes.empty());
   EXPECT_EQ(runs.runs->at(0, 0).query_tiles(), static_cast<std::size_t>(runs.tiles));
   // Heads that attend to different keys do not share a tile's runs.
-  const Decision by_head = decided({.queries = 2, .keys = 500, .heads_q = 8, .heads_kv = 1}, {.mask = parse_mask("k * h % 3 == 0")});
+  const Decision by_head =
+      decided({.queries = 2, .keys = 500, .heads_q = 8, .heads_kv = 1}, {.mask = parse_mask("k * h % 3 == 0")});
   EXPECT_GT(by_head.spec.heads, 1);
   EXPECT_EQ(by_head.spec.keys, emit::Keys::all);
   EXPECT_FALSE(by_head.spec.mask.nodes.empty());

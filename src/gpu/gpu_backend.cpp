@@ -37,8 +37,7 @@ std::string GpuBackend::about() const {
 }
 
 std::vector<std::string> GpuBackend::supports(const Problem& p) const {
-  if (p.device.type != DeviceType::cuda)
-    return {"the tensors are on the cpu: they must be on a CUDA device"};
+  if (p.device.type != DeviceType::cuda) return {"the tensors are on the cpu: they must be on a CUDA device"};
   if (!missing().empty()) return {};  // there is no device to ask
   if (p.device.index < 0 || p.device.index >= engine_.devices())
     return {"the tensors are on device " + std::to_string(p.device.index) + ": there are " +

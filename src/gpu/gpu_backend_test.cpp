@@ -50,7 +50,8 @@ struct GpuBackendTest : testing::Test {
 };
 
 TEST_F(GpuBackendTest, LaunchesForwardWithTheTensors) {
-  const DeviceCall call{.batch = 3, .queries = 500, .keys = 700, .heads_q = 6, .heads_kv = 2, .dim = 72, .dim_v = 40, .lse = true};
+  const DeviceCall call{
+      .batch = 3, .queries = 500, .keys = 700, .heads_q = 6, .heads_kv = 2, .dim = 72, .dim_v = 40, .lse = true};
   const Options options{.mask = causal() & window(99, 0)};
   const PlanData plan = planned(backend, call.problem(options));
   int stream = 0;
@@ -158,7 +159,8 @@ TEST_F(GpuBackendTest, TablesOnTheHostAndTheirWorkListAreBroughtOver) {
 TEST_F(GpuBackendTest, PagesOnTheHostAreBroughtOver) {
   const DeviceCall call{.batch = 2, .queries = 3, .keys = 1, .heads_q = 2, .heads_kv = 2};
   Inputs in = call.inputs();
-  in.k = tensor(call.address(1), bf16, {50, 16, 2, 64}, {}, device), in.v = tensor(call.address(2), bf16, {50, 16, 2, 64}, {}, device);
+  in.k = tensor(call.address(1), bf16, {50, 16, 2, 64}, {}, device),
+  in.v = tensor(call.address(2), bf16, {50, 16, 2, 64}, {}, device);
   std::int32_t table[2][5] = {{3, 4, 5, 2147480000, 0}, {7, 8, 9, 10, 11}}, lengths[] = {40, 60};
   in.pages = {tensor(&table[0][0], {2, 4}, {5, 1}), tensor(lengths, {2})};
   const PlanData plan = planned(backend, describe(in, call.outputs()));
@@ -178,7 +180,8 @@ TEST_F(GpuBackendTest, PagesOnTheHostAreBroughtOver) {
 
 TEST_F(GpuBackendTest, AWorkListIsUploadedOnceAndKeptByEveryCall) {
   const DeviceCall call{.batch = 2, .queries = 300, .keys = 300, .heads_q = 4, .heads_kv = 4};
-  const PlanData plan = planned(backend, call.problem({.mask = parse_mask("k <= q & (q // 64 + b) % 2 == (k // 64) % 2")}));
+  const PlanData plan =
+      planned(backend, call.problem({.mask = parse_mask("k <= q & (q // 64 + b) % 2 == (k // 64) % 2")}));
   ASSERT_GT(plan.tiling.run_queries, 0);
   for (int i = 0; i < 3; ++i) backend.run(plan, call.inputs(), call.outputs(), {});
   EXPECT_EQ(engine.constants, 1);
@@ -220,10 +223,12 @@ TEST_F(GpuBackendTest, TensorsElsewhereAreRefusedByName) {
   engine.places[call.inputs().v.data] = {-1, "host memory"};
   Failure failure = failure_of([&] { backend.run(plan, call.inputs(), call.outputs(), {}); });
   EXPECT_EQ(failure.code, Code::invalid_device);
-  EXPECT_NE(failure.text.find("v is said to be on device 0, its address is host memory"), std::string::npos) << failure.text;
+  EXPECT_NE(failure.text.find("v is said to be on device 0, its address is host memory"), std::string::npos)
+      << failure.text;
   engine.places = {{call.outputs().o.data, {3, ""}}};
   failure = failure_of([&] { backend.run(plan, call.inputs(), call.outputs(), {}); });
-  EXPECT_NE(failure.text.find("o is said to be on device 0, its address is memory of device 3"), std::string::npos) << failure.text;
+  EXPECT_NE(failure.text.find("o is said to be on device 0, its address is memory of device 3"), std::string::npos)
+      << failure.text;
   EXPECT_TRUE(engine.launches.empty());
 }
 
@@ -248,10 +253,12 @@ TEST_F(GpuBackendTest, SaysWhyItCannot) {
   EXPECT_EQ(backend.full_name(), "fake:sm_80");
   Problem cpu = DeviceCall{}.problem();
   cpu.device = {};
-  EXPECT_EQ(backend.supports(cpu), (std::vector<std::string>{"the tensors are on the cpu: they must be on a CUDA device"}));
+  EXPECT_EQ(backend.supports(cpu),
+            (std::vector<std::string>{"the tensors are on the cpu: they must be on a CUDA device"}));
   Problem other = DeviceCall{}.problem();
   other.device.index = 7;
-  EXPECT_EQ(backend.supports(other), (std::vector<std::string>{"the tensors are on device 7: there are 1, numbered from 0"}));
+  EXPECT_EQ(backend.supports(other),
+            (std::vector<std::string>{"the tensors are on device 7: there are 1, numbered from 0"}));
   engine.nothing_here = "no driver";
   EXPECT_EQ(backend.missing(), "no driver");
   EXPECT_TRUE(backend.supports(other).empty());  // nobody to ask; what is missing is said already
@@ -268,8 +275,9 @@ TEST_F(GpuBackendTest, ExplainsItself) {
   };
   const std::string before = text();
   EXPECT_EQ(engine.compiled, 0);
-  for (const char* part : {"fake:sm_80", "NVIDIA H200, 132 multiprocessors", "\n  kernel     ", "compiled when it is first run",
-                           "B of shared memory, at most ", "\n  waves      ", "of arithmetic at 989 TFLOP/s", "of memory at 4.8 TB/s"})
+  for (const char* part :
+       {"fake:sm_80", "NVIDIA H200, 132 multiprocessors", "\n  kernel     ", "compiled when it is first run",
+        "B of shared memory, at most ", "\n  waves      ", "of arithmetic at 989 TFLOP/s", "of memory at 4.8 TB/s"})
     EXPECT_NE(before.find(part), std::string::npos) << part << " is not in:\n" << before;
   backend.run(*plan, call.inputs(), call.outputs(), {});
   const std::string after = text();

@@ -15,8 +15,8 @@ void add(std::span<const tiles::Run> runs, WorkList& list) {
   const auto begin = static_cast<unsigned>(list.runs.size());
   for (const tiles::Run& run : runs) list.runs.push_back({run.begin, run.end | (run.full ? full_bit : 0)});
   if (list.runs.size() > std::numeric_limits<unsigned>::max())
-    throw Error(Code::internal, "the mask has " + std::to_string(list.runs.size()) +
-                                    " runs of key tiles: 2^32 - 1 are allowed");
+    throw Error(Code::internal,
+                "the mask has " + std::to_string(list.runs.size()) + " runs of key tiles: 2^32 - 1 are allowed");
   list.ranges.push_back({begin, static_cast<unsigned>(list.runs.size())});
 }
 

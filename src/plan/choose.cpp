@@ -11,6 +11,13 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
+// Why not. Unless it was asked for by name, the problem's own reasons do: that tensors lie on the cpu tells more than
+// what a machine without a GPU lacks.
+std::string why_not(const Candidate& c, bool pinned) {
+  if (c.missing.empty() || (!pinned && !c.reasons.empty())) return joined(c.reasons);
+  return c.missing + (c.reasons.empty() ? "" : "; " + joined(c.reasons));
+}
+
 bool matches(const Candidate& c, std::string_view pinned) {
   return pinned.empty() || pinned == c.backend || pinned == c.full_name();
 }
@@ -31,7 +38,7 @@ Choice choose(const std::vector<Candidate>& candidates, std::string_view pinned)
       choice.index = i;
       return choice;
     }
-    choice.passed_over.push_back({c.full_name(), c.missing.empty() ? joined(c.reasons) : c.missing});
+    choice.passed_over.push_back({c.full_name(), why_not(c, !pinned.empty())});
   }
   std::string text;
   if (!known) {

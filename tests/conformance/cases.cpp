@@ -254,7 +254,9 @@ double work(const CaseSpec& c) {
 }
 
 double padded_work(const CaseSpec& c) {
-  const auto tiles = [](std::int64_t n, std::int64_t tile) { return static_cast<double>((n + tile - 1) / tile * tile); };
+  const auto tiles = [](std::int64_t n, std::int64_t tile) {
+    return static_cast<double>((n + tile - 1) / tile * tile);
+  };
   double pairs = 0;
   if (c.packed.empty()) pairs = static_cast<double>(c.batch) * tiles(c.tokens_q, 16) * tiles(c.tokens_k, 64);
   for (const Lengths& l : c.packed) pairs += tiles(l.q, 16) * tiles(l.k, 64);

@@ -94,8 +94,8 @@ CaseSpec generate(std::uint64_t suite_seed, std::int64_t index, DType dtype);
 
 // What running a case found.
 struct Outcome {
-  std::string failure;  // empty: all is well
-  double worst = 0;     // largest |error| / allowed
+  std::string failure;                 // empty: all is well
+  double worst = 0;                    // largest |error| / allowed
   std::vector<std::string> skipped{};  // lines of it that the subject was not given, and why
   bool passed() const { return failure.empty(); }
 };

@@ -25,7 +25,8 @@ class Copied final : public DeviceMemory {
     const char* const begin = region ? region->begin : host;
     const std::size_t bytes = region ? region->bytes : static_cast<std::size_t>(*problem::reach_bytes(t));
     constexpr std::size_t period = 256;  // of alignments that a kernel may ask for
-    Copy copy{.host = const_cast<char*>(begin), .bytes = bytes, .rows = t, .whole = region != nullptr, .output = output};
+    Copy copy{
+        .host = const_cast<char*>(begin), .bytes = bytes, .rows = t, .whole = region != nullptr, .output = output};
     copy.memory = engine_.allocate(device_, bytes + period);
     copy.device = static_cast<char*>(copy.memory.get()) + reinterpret_cast<std::uintptr_t>(begin) % period;
     copy.move([&](void* to, void* from, std::size_t count) { engine_.upload(device_, {}, to, from, count); }, true);

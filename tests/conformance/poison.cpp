@@ -77,7 +77,8 @@ GuardedWorkspace::GuardedWorkspace(std::size_t bytes) : bytes_(bytes), memory_(b
   const auto address = reinterpret_cast<std::uintptr_t>(memory_.data()) + guard_bytes;
   data_ = memory_.data() + guard_bytes + (64 - address % 64) % 64;
   std::memset(data_, scratch, bytes_);
-  known_.emplace(Region{reinterpret_cast<char*>(memory_.data()), memory_.size(), reinterpret_cast<char*>(data_), bytes_});
+  known_.emplace(
+      Region{reinterpret_cast<char*>(memory_.data()), memory_.size(), reinterpret_cast<char*>(data_), bytes_});
 }
 
 bool GuardedWorkspace::guards_intact() const {

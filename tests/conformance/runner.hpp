@@ -44,7 +44,7 @@ struct Tally {
   DType dtype = DType::none;
   std::int64_t cases = 0, failures = 0;
   std::int64_t skipped = 0;  // that it was not given: Subject::max_dim, most_work
-  double worst = 0;  // largest |error| / allowed over all judged elements
+  double worst = 0;          // largest |error| / allowed over all judged elements
   double seconds = 0;
 };
 

@@ -94,7 +94,8 @@ Report run_sweep(const Subject& subject, std::span<const CaseSpec> cases, int th
       ++tally->failures;
       report.failures.push_back({subject.name, "case " + std::to_string(i), line(spec), "", outcome.failure});
     }
-    if (progress) progress({subject.name, name(spec.dtype), report.cases, std::ssize(cases), std::ssize(report.failures)});
+    if (progress)
+      progress({subject.name, name(spec.dtype), report.cases, std::ssize(cases), std::ssize(report.failures)});
   });
   report.seconds = seconds();
   return report;

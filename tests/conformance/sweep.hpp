@@ -1,6 +1,5 @@
-// Many cases over few kernels, on several threads: how the suite runs where a kernel costs seconds to compile and a case
-// milliseconds to run.
-// Must not know: engines.
+// Many cases over few kernels, on several threads: how the suite runs where a kernel costs seconds to compile and a
+// case milliseconds to run. Must not know: engines.
 #pragma once
 #include <atomic>
 #include <cstdint>

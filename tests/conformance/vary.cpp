@@ -5,7 +5,7 @@
 namespace tessera::conformance {
 namespace {
 
-constexpr Family families[] = {Family::normal,     Family::outlier,      Family::growing, Family::falling,
+constexpr Family families[] = {Family::normal,     Family::outlier,      Family::growing,  Family::falling,
                                Family::huge,       Family::tiny,         Family::constant, Family::zeros,
                                Family::nan_masked, Family::nan_attended, Family::neg_inf};
 

@@ -1,6 +1,6 @@
-// Cases like another one: other numbers of tokens, sequences and heads, other data, positions and run-time values, while
-// what a kernel is specialised for mostly stays. For subjects whose kernels cost seconds to compile.
-// Must not know: subjects, kernels.
+// Cases like another one: other numbers of tokens, sequences and heads, other data, positions and run-time values,
+// while what a kernel is specialised for mostly stays. For subjects whose kernels cost seconds to compile. Must not
+// know: subjects, kernels.
 #pragma once
 #include "cases.hpp"
 

@@ -1,6 +1,6 @@
-// The conformance suite on a CUDA device, as one program that needs neither a build tree nor a network where it runs: it
-// is built elsewhere and carried. Kernels may be carried, too: --pack makes a pack of all that the same flags would need,
-// where there is a compiler and no GPU.
+// The conformance suite on a CUDA device, as one program that needs neither a build tree nor a network where it runs:
+// it is built elsewhere and carried. Kernels may be carried, too: --pack makes a pack of all that the same flags would
+// need, where there is a compiler and no GPU.
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -101,8 +101,7 @@ Flags parse(int argc, char** argv) {
       else if (text == "device") flags.metadata = Metadata::device;
       else if (text == "either") flags.metadata = Metadata::either;
       else misused("--metadata takes host, device or either, not '" + text + "'");
-    } else
-      misused("there is no flag '" + flag + "'");
+    } else misused("there is no flag '" + flag + "'");
   }
   return flags;
 }
@@ -221,8 +220,8 @@ void note_done(const Flags& flags, const std::string& part) {
 }
 
 void run_suite(const Flags& flags, const Target& target, std::uint64_t seed, Totals& totals) {
-  const std::string part = "suite " + std::to_string(seed) + " of " + std::to_string(flags.kernels) + " x " +
-                           std::to_string(flags.cases);
+  const std::string part =
+      "suite " + std::to_string(seed) + " of " + std::to_string(flags.kernels) + " x " + std::to_string(flags.cases);
   if (is_done(flags, part)) {
     std::cout << part << ": done before" << std::endl;
     return;
