@@ -26,7 +26,7 @@ void cp_async(void* dst, const void* src, u32 bytes, u32 src_bytes) {
     fatal("cp.async", pc, "asked to read " + std::to_string(src_bytes) + " of " + std::to_string(bytes) + " bytes");
   if (src_bytes && in_smem(src, 1)) fatal("out of bounds", pc, "cp.async reads shared memory");
   if (m->checked) {
-    if (src_bytes) global_access(src, src_bytes, 0, "cp.async read", pc);
+    if (src_bytes) global_access(src, src_bytes, not_yet, 0, "cp.async read", pc);
     shared_access(offset(dst), bytes, not_yet, writes, pc);
   }
   Copy c{static_cast<char*>(dst), static_cast<const char*>(src), bytes, src_bytes, pc, false};
@@ -55,7 +55,9 @@ void cp_async_wait(u32 left) {
   for (u32 i = 0; i < n; ++i) {
     const Copy& c = t->copies[i];
     if (!c.done) move(c);
-    if (m->checked) shared_land(offset(c.dst), c.bytes, t);
+    if (!m->checked) continue;
+    shared_land(offset(c.dst), c.bytes, t);
+    if (c.src_bytes) global_land(c.src, c.src_bytes, t);
   }
   t->copies.erase(t->copies.begin(), t->copies.begin() + n);
   t->copy_groups.erase(t->copy_groups.begin(), t->copy_groups.begin() + i64(groups));

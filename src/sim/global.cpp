@@ -108,7 +108,7 @@ void observe(const u32* p, bool acquire) {
 template <class T, class F>
 T read_modify_write(T* p, const char* what, F&& change, const void* pc) {
   need_word(p, what, pc);
-  if (m->checked) global_access(p, 4, writes | atomic, what, pc);
+  if (m->checked) global_access(p, 4, now(self()), writes | atomic, what, pc);
   u32* word = reinterpret_cast<u32*>(p);
   observe(word, false);
   const T old = *p;
@@ -124,7 +124,7 @@ T read_modify_write(T* p, const char* what, F&& change, const void* pc) {
 
 }  // namespace
 
-void global_access(const void* p, u64 bytes, u32 flags, const char* what, const void* pc) {
+void global_access(const void* p, u64 bytes, Clock clock, u32 flags, const char* what, const void* pc) {
   const RegionInfo* r = need_region(p, bytes, what, pc);
   if (!r) return;
   if (r->content == Content::constant) {
@@ -144,7 +144,7 @@ void global_access(const void* p, u64 bytes, u32 flags, const char* what, const 
         written[word] |= mask;
       }
     }
-    const Entry now{t->vc[t->tid], t->block->serial, pc_offset(pc), u16(t->tid), mask, u8(flags & (writes | atomic))};
+    const Entry entry{clock, t->block->serial, pc_offset(pc), u16(t->tid), mask, u8(flags & (writes | atomic))};
     if (flags & looks_for_writes) {
       for (const Entry& x : cells[word].e)
         if (x.mask & mask && x.block >= m->first_serial && x.flags & writes)
@@ -153,8 +153,18 @@ void global_access(const void* p, u64 bytes, u32 flags, const char* what, const 
                      where(m->code.text_begin + x.pc));
       continue;
     }
-    touch(cells[word].e, now, t, m->first_serial, [&](const Entry& x) { race(x, now, name_of(*r, word), pc); });
+    touch(cells[word].e, entry, t, m->first_serial, [&](const Entry& x) { race(x, entry, name_of(*r, word), pc); });
   }
+}
+
+void global_land(const void* p, u64 bytes, const Thread* by) {
+  const RegionInfo* r = need_region(p, bytes, "cp.async read", nullptr);
+  if (!r || r->content == Content::constant) return;
+  const u64 at = reinterpret_cast<u64>(p) - base_of(*r);
+  GlobalCell* cells = cells_of(*r);
+  for (u64 word = at / 4, last = (at + bytes - 1) / 4; word <= last; ++word)
+    for (Entry& x : cells[word].e)
+      if (x.block == by->block->serial && x.who == by->tid && x.clock == not_yet) x.clock = now(by);
 }
 
 void bad_global(const void* p, u32 bytes) {
@@ -165,11 +175,13 @@ void bad_global(const void* p, u32 bytes) {
   fatal("out of bounds", TESSERA_SIM_PC, "an instruction on global memory has an address in shared memory");
 }
 
-void read_only(const void* p, u32 bytes) { global_access(p, bytes, looks_for_writes, "ld.global.nc", TESSERA_SIM_PC); }
+void read_only(const void* p, u32 bytes) {
+  global_access(p, bytes, now(self()), looks_for_writes, "ld.global.nc", TESSERA_SIM_PC);
+}
 
 u32 load_sync(const u32* p, bool acquire) {
   need_word(p, "load", TESSERA_SIM_PC);
-  if (m->checked) global_access(p, 4, atomic, "load", TESSERA_SIM_PC);
+  if (m->checked) global_access(p, 4, now(self()), atomic, "load", TESSERA_SIM_PC);
   waiting_for(p, *p, TESSERA_SIM_PC);
   const u32 x = *p;  // after the others ran
   observe(p, acquire);
@@ -178,7 +190,7 @@ u32 load_sync(const u32* p, bool acquire) {
 
 void store_sync(u32* p, u32 x, bool release) {
   need_word(p, "store", TESSERA_SIM_PC);
-  if (m->checked) global_access(p, 4, writes | atomic, "store", TESSERA_SIM_PC);
+  if (m->checked) global_access(p, 4, now(self()), writes | atomic, "store", TESSERA_SIM_PC);
   *p = x;
   publish(p, release, false);
   maybe_preempt();

@@ -17,7 +17,7 @@ namespace tessera::sim {
 // Every asynchronous or concurrent actor counts its own time. So far the actors are the threads of a block; a tensor
 // core that reads shared memory by itself becomes another one.
 using Clock = u32;
-constexpr Clock not_yet = 0xffffffffu;  // of a write that is on its way
+constexpr Clock not_yet = 0xffffffffu;  // of a read or a write that is on its way
 
 // What other blocks had done when this was written down: their clocks, by the serial number of the block. Shared, never
 // changed; blocks that share nothing have none.
@@ -191,13 +191,15 @@ inline void need_smem(const void* p, u32 bytes, u32 align, const char* what, con
     bad_smem(p, bytes, align, what, pc);
 }
 void shared_access(u32 at, u32 bytes, Clock clock, u32 flags, const void* pc);  // by the running thread
-void shared_land(u32 at, u32 bytes, const Thread* by);                          // what was not_yet written is
-void global_access(const void* p, u64 bytes, u32 flags, const char* what, const void* pc);
+void shared_land(u32 at, u32 bytes, const Thread* by);                          // what was not_yet done is
+void global_access(const void* p, u64 bytes, Clock clock, u32 flags, const char* what, const void* pc);
+void global_land(const void* p, u64 bytes, const Thread* by);
 void reset_shadow(Block& b);
 
 // --- order.cpp: the running thread's clocks
 void join(Clock* into, const Clock* from);
 void tick(Thread* t);
+inline Clock now(const Thread* t) { return t->vc[t->tid]; }
 Seen stamp(const Thread* t);  // all that t has done and seen
 void join_seen(Thread* t, const Seen& seen);
 bool ordered_across(const Entry& x, const Thread* t);

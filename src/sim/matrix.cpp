@@ -74,7 +74,7 @@ Reg4 ldmatrix(const void* row, u32 matrices, bool trans) {
   if (lane < matrices * 8) {
     const void* pc = TESSERA_SIM_PC;
     need_smem(row, 16, 16, "ldmatrix row", pc);
-    if (m->checked) shared_access(offset(row), 16, self()->vc[self()->tid], 0, pc);
+    if (m->checked) shared_access(offset(row), 16, now(self()), 0, pc);
     s.row[lane] = static_cast<const char*>(row);
   }
   u32* flat = &s.r[0][0];  // [matrix][32 words]

@@ -72,7 +72,8 @@ void report(const char* kind, const void* pc, const std::string& text) {
 
 void race(const Entry& before, const Entry& now, const std::string& place, const void* pc) {
   const auto verb = [](const Entry& x) {
-    if (x.clock == not_yet) return std::string("asynchronous write (not waited for)");
+    if (x.clock == not_yet)
+      return std::string("asynchronous ") + (x.flags & writes ? "write" : "read") + " (not waited for)";
     return std::string(x.flags & atomic ? "atomic " : "") + (x.flags & writes ? "write" : "read");
   };
   const u32 lane = before.who % 32;

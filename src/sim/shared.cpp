@@ -49,22 +49,21 @@ void shared_access(u32 at, u32 bytes, Clock clock, u32 flags, const void* pc) {
       report("uninitialised", pc, name(word) + " is read and was never written");
       b.written[word] |= mask;
     }
-    Entry now{clock, b.serial, pc_offset(pc), u16(t->tid), mask, u8(flags)};
-    touch(b.shadow[word].e, now, t, b.serial, [&](const Entry& x) { race(x, now, name(word), pc); });
+    const Entry entry{clock, b.serial, pc_offset(pc), u16(t->tid), mask, u8(flags)};
+    touch(b.shadow[word].e, entry, t, b.serial, [&](const Entry& x) { race(x, entry, name(word), pc); });
   }
 }
 
 void shared_land(u32 at, u32 bytes, const Thread* by) {
   for (u32 word = at / 4; word < (at + bytes) / 4; ++word)
     for (Entry& x : by->block->shadow[word].e)
-      if (x.block == by->block->serial && x.who == by->tid && x.clock == not_yet) x.clock = by->vc[by->tid];
+      if (x.block == by->block->serial && x.who == by->tid && x.clock == not_yet) x.clock = now(by);
 }
 
 void on_access(const void* p, u64 bytes, bool write, const void* pc) {
   if (in_smem(p, 1)) {
     need_smem(p, u32(bytes), 1, write ? "write" : "read", pc);
-    const Thread* t = self();
-    shared_access(offset(p), u32(bytes), t->vc[t->tid], write ? writes : 0, pc);
+    shared_access(offset(p), u32(bytes), now(self()), write ? writes : 0, pc);
     return;
   }
   const char* at = static_cast<const char*>(p);
@@ -73,7 +72,7 @@ void on_access(const void* p, u64 bytes, bool write, const void* pc) {
   if (at >= m->code.text_begin && at < m->code.text_end) return;  // constants
   const char* params = static_cast<const char*>(m->params);
   if (at >= params && at < params + m->code.params_bytes) return;
-  global_access(p, bytes, write ? writes : 0, write ? "write" : "read", pc);
+  global_access(p, bytes, now(self()), write ? writes : 0, write ? "write" : "read", pc);
 }
 
 }  // namespace tessera::sim

@@ -183,6 +183,20 @@ BEHAVIOUR(copy_never_waited_for) {
   ptx::cp_async4(s.a + t, p.in + t);
   ptx::cp_async_commit();
 }
+BEHAVIOUR(copy_source_overwritten) {
+  p.out[t] = t;
+  ptx::cp_async4(s.a + t, p.out + t);
+  ptx::cp_async_commit();
+  p.out[t] = 7;
+  ptx::cp_async_wait<0>();
+}
+BEHAVIOUR(copy_source_overwritten_later) {
+  p.out[t] = t;
+  ptx::cp_async4(s.a + t, p.out + t);
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
+  p.out[t] = s.a[t] + 7;
+}
 BEHAVIOUR(copy_to_a_misaligned_place) { ptx::cp_async16(s.a + t * 2 + 1, p.in); }
 BEHAVIOUR(copy_from_a_misaligned_place) { ptx::cp_async16(s.a + t * 4, p.in + 1); }
 BEHAVIOUR(copy_past_shared_memory) { ptx::cp_async16(s.a + 1024, p.in); }

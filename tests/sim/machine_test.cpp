@@ -142,6 +142,10 @@ TEST(Copies, AreOnTheirWayUntilTheWait) {
   EXPECT_EQ(behave("copy_read_before_its_wait", {.checked = false, .schedule = {.timing = Timing::eager}}).out[5], 5u);
   EXPECT_GE(behave("copy_without_a_barrier").of("race"), 1);
   only(behave("copy_never_waited_for", plain()), "cp.async");
+  only(behave("copy_source_overwritten"), "race");
+  const Behaviour later = behave("copy_source_overwritten_later");
+  quiet(later);
+  EXPECT_EQ(later.out[3], 10u);
 }
 
 TEST(Copies, BoundsAndAlignment) {
