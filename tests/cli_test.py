@@ -65,7 +65,7 @@ class Demo(Tool):
 class Usage(Tool):
     def test_help_of_every_command(self):
         for command in ([], ["info"], ["demo"], ["check"], ["bench"], ["bench", "forward"], ["bench", "overhead"], ["bench", "mods"], ["bench", "maps"],
-                        ["explain"]):
+                        ["explain"], ["compile"], ["cache"]):
             self.assertIn("Usage: ", self.done(*command, "--help").stdout)
 
     def test_version(self):
@@ -463,6 +463,80 @@ class Check(Tool):
     def test_one_case(self):
         report = self.json("check", "--case", "b=1 sq=3 sk=5", "--isa", "scalar", "--dtype", "f32")
         self.assertTrue(report["passed"])
+
+
+class Kernels(Tool):
+    """compile, cache and the GPUs of info, by a driver and a compiler that are none."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.pack = self.folder / "kernels.tpack"
+        self.with_fakes = {"TESSERA_CUDA_DRIVER": os.environ["TESSERA_FAKE_CUDA"], "TESSERA_CACHE_DIR": str(self.folder / "cache"),
+                           "TESSERA_NVRTC": os.environ["TESSERA_FAKE_NVRTC"]}
+
+    def compiled(self, *more):
+        return self.json("compile", "--arch", "sm_80,sm_90a", "-o", self.pack, *more, environment=self.with_fakes)
+
+    def test_info_has_gpus_and_the_compiler(self):
+        gpu = self.json("info", environment=self.with_fakes)["gpu"]
+        self.assertEqual([g["name"] for g in gpu["gpus"]], ["Fake 0", "Fake 1"])
+        self.assertEqual((gpu["missing"], gpu["driver_version"], gpu["nvrtc"]["version"]), ("", "13.0", "13.0"))
+        self.assertEqual(gpu["cache"], str(self.folder / "cache"))
+        text = self.done("info", environment={**self.with_fakes, "TESSERA_PACK": "/nowhere.tpack"}).stdout
+        for word in ("Fake 1, sm_90", "NVRTC      13.0", "/nowhere.tpack is refused", "TESSERA_CACHE_DIR"):
+            self.assertIn(word, text)
+        none = {"TESSERA_CUDA_DRIVER": "/nowhere.so", "TESSERA_NVRTC": "/nowhere.so"}
+        gpu = self.json("info", environment=none)["gpu"]
+        self.assertIn("/nowhere.so cannot be opened", gpu["missing"])
+        self.assertIn("/nowhere.so, cannot be used", gpu["nvrtc"]["missing"])
+
+    def test_compile_makes_a_pack(self):
+        made = self.compiled("--d", "64,128", "--mask", "full;causal")
+        archs = [k["arch"] for k in made["kernels"]]
+        self.assertGreaterEqual(archs.count("sm_80"), 4)
+        self.assertGreaterEqual(archs.count("sm_90a"), 4)
+        self.assertEqual(len({(k["arch"], k["name"], k["spec"]) for k in made["kernels"]}), len(archs))
+        listed = self.json("cache", "--pack", self.pack)
+        self.assertEqual((len(listed["kernels"]), listed["damaged"]), (len(archs), 0))
+        with_lse = self.compiled("--lse")
+        self.assertTrue(any(", lse" in k["spec"] for k in with_lse["kernels"]))
+        self.assertFalse(any(", lse" in k["spec"] for k in made["kernels"]))
+
+    def test_compile_of_a_list(self):
+        listed = self.folder / "shapes.txt"
+        listed.write_text("# two shapes\n\n--d 64 --mask causal\n  --d 128 --dtype f16 --packed 100,200\n")
+        specs = " ".join(k["spec"] for k in self.compiled("--list", listed)["kernels"])
+        for word in ("dim 64/64", "dim 128/128", "f16", "packed"):
+            self.assertIn(word, specs)
+        listed.write_text("--d 64\n--d sixty\n")
+        self.misused("compile", "--arch", "sm_80", "-o", self.pack, "--list", listed, says=["line 2", "sixty"])
+
+    def test_compile_says_what_it_cannot(self):
+        self.misused("compile", "--arch", "sm_77", "-o", self.pack, says=["sm_77", "sm_90"])
+        self.misused("compile", "--arch", "sm_80", "-o", self.pack, "--nvrtc", "/nowhere", says=["/nowhere"])
+        self.misused("compile", "--arch", "sm_80", "-o", self.pack, "--d", "512", says=["sm_80", "512"])
+        self.misused("compile", "-o", self.pack, says=["--arch"])
+        result = run("compile", "--arch", "sm_80", "-o", "/nowhere/k.tpack", environment=self.with_fakes)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("/nowhere/k.tpack cannot be written", result.stderr)
+
+    def test_cache_finds_what_is_damaged_and_clears(self):
+        self.compiled()
+        data = bytearray(self.pack.read_bytes())
+        data[-20] ^= 4
+        self.pack.write_bytes(data)
+        self.assertIn("damaged", self.done("cache", "verify", "--pack", self.pack, code=1).stdout)
+        self.pack.write_bytes(data[:100])
+        self.misused("cache", "--pack", self.pack, says=["refused", "100"])
+        (self.folder / "cache").mkdir()
+        (self.folder / "cache" / "1234.sm_80.5678.kernel").write_text("nonsense")
+        self.assertIn("1 damaged", self.done("cache", "size", environment=self.with_fakes).stdout)
+        self.done("cache", "verify", code=1, environment=self.with_fakes)
+        self.assertEqual(self.json("cache", "clear", "--damaged", environment=self.with_fakes)["removed"], 1)
+        self.assertEqual(self.json("cache", environment=self.with_fakes)["kernels"], [])
+        self.misused("cache", "clear", "--pack", self.pack, says=["--pack"])
 
 
 if __name__ == "__main__":

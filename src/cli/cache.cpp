@@ -14,12 +14,12 @@
 namespace tessera::cli {
 namespace {
 
-struct Flags {
+struct CacheFlags {
   std::string what = "list", pack, json;
   bool damaged = false;
 };
 
-int run(const Flags& flags) {
+int run_cache(const CacheFlags& flags) {
   Answer answer(flags.json);
   const std::string folder = gpu_report().cache;
   if (flags.pack.empty() && folder.empty())
@@ -65,13 +65,13 @@ int run(const Flags& flags) {
 
 void add_cache(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("cache", "the compiled kernels on disk: list, size, verify, clear");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CacheFlags>();
   command->add_option("WHAT", flags->what, "list (default), size, verify (exit code 1 when one is damaged), clear")
       ->check(CLI::IsMember({"list", "size", "verify", "clear"}));
   command->add_option("--pack", flags->pack, "look at this pack instead of the cache")->type_name("FILE");
   command->add_flag("--damaged", flags->damaged, "clear: only what is damaged");
   add_json_flag(*command, flags->json);
-  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+  command->callback([flags, &chosen] { chosen = [flags] { return run_cache(*flags); }; });
 }
 
 }  // namespace tessera::cli

@@ -28,5 +28,6 @@ void add_check(CLI::App& app, Action& chosen);
 void add_bench(CLI::App& app, Action& chosen);
 void add_explain(CLI::App& app, Action& chosen);
 void add_cache(CLI::App& app, Action& chosen);
+void add_compile(CLI::App& app, Action& chosen);
 
 }  // namespace tessera::cli

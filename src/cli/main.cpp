@@ -59,6 +59,7 @@ int main(int argc, char** argv) {
   add_check(app, chosen);
   add_bench(app, chosen);
   add_explain(app, chosen);
+  add_compile(app, chosen);
   add_cache(app, chosen);
 
   try {

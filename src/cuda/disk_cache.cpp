@@ -51,12 +51,12 @@ std::optional<std::string> read_file(const std::string& path, std::string& why) 
   return bytes;
 }
 
-bool write_file(const std::string& path, std::string_view bytes, std::string& why) {
+bool write_file(const std::string& path, std::string_view bytes, std::string& why, unsigned mode) {
   static std::atomic<unsigned> counter{0};
   const std::string other =
       path + "." + std::to_string(getpid()) + "-" + std::to_string(counter.fetch_add(1)) + std::string(unfinished);
   unlink(other.c_str());  // of a process that had this number before and was killed
-  const int file = open(other.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const int file = open(other.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (file < 0) {
     why = word(errno);
     return false;

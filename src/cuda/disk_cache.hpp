@@ -44,6 +44,6 @@ class DiskCache {
 // Whole files. Empty optional: `why` is the system's word.
 std::optional<std::string> read_file(const std::string& path, std::string& why);
 // Under another name first, then renamed: whoever reads sees all of it or none.
-bool write_file(const std::string& path, std::string_view bytes, std::string& why);
+bool write_file(const std::string& path, std::string_view bytes, std::string& why, unsigned mode = 0600);
 
 }  // namespace tessera::cuda

@@ -41,7 +41,7 @@ void write_pack(const std::string& path, const std::vector<KernelImage>& kernels
   all.number(index.bytes.size());
   all.bytes += bytes_of(digest(index.bytes));
   std::string why;
-  if (!write_file(path, all.bytes + index.bytes + bodies, why))
+  if (!write_file(path, all.bytes + index.bytes + bodies, why, 0666))  // to be handed on
     fail(Code::io, "the pack ", path, " cannot be written: ", why);
 }
 

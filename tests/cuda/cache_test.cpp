@@ -251,10 +251,10 @@ TEST_F(CacheTest, WithoutACompilerWhatIsThereIsUsed) {
 }
 
 TEST_F(CacheTest, ATextThatDoesNotCompile) {
-  const gpu::KernelText text = some_text("broken", "#error");
+  const gpu::KernelText text = some_text("broken", "#error of a test");
   const Failure failure = failure_of([&] { engine().kernel(0, text); });
   EXPECT_EQ(failure.code, Code::unsupported);
-  for (const char* part : {"NVRTC 13.0", "does not compile broken for sm_90a", "error: #error so the text says",
+  for (const char* part : {"NVRTC 13.0", "does not compile broken for sm_90a", "error: #error of a test",
                            "broken of a test", "TESSERA_DUMP"})
     EXPECT_TRUE(has(failure.text, part)) << failure.text;
   EXPECT_EQ(failure_of([&] { engine().kernel(0, text); }).text, failure.text);

@@ -56,8 +56,8 @@ EXPORTED int nvrtcCompileProgram(Program* program, int count, const char* const*
     if (file >= 0) close(file);
   }
   usleep(static_cast<unsigned>(number("FAKE_NVRTC_MS", 0)) * 1000);
-  if (program->text.find("#error") != std::string::npos) {
-    program->log = "fake.cu(1): error: #error so the text says";
+  if (program->text.find("#error of a test") != std::string::npos) {
+    program->log = "fake.cu(1): error: #error of a test";
     return 6;
   }
   program->log =
