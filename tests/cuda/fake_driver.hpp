@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::fake {
@@ -55,7 +56,7 @@ struct Memory {
   bool host = false, pooled = false;
 };
 struct Launch {
-  std::string name;
+  std::string_view name;  // of a function, which stays
   Context* context = nullptr;
   Stream* stream = nullptr;
   unsigned blocks = 0, threads = 0, smem = 0;
