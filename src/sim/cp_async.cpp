@@ -8,8 +8,10 @@ namespace tessera::sim {
 namespace {
 
 void move(const Copy& c) {
+  m->copy_pc = c.pc;  // should the source not be there
   std::memcpy(c.dst, c.src, c.src_bytes);
   std::memset(c.dst + c.src_bytes, 0, c.bytes - c.src_bytes);
+  m->copy_pc = nullptr;
 }
 
 }  // namespace

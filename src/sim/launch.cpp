@@ -26,7 +26,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     return;  // to the same instruction, with the action of before
   }
   const auto* pc = reinterpret_cast<const char*>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]) + 1;
-  if (pc < m->code.text_begin || pc >= m->code.text_end) pc = nullptr;
+  if (pc < m->code.text_begin || pc >= m->code.text_end) pc = static_cast<const char*>(m->copy_pc);
   if (signal == SIGILL) fatal("out of bounds", pc, "an index beyond its array");
   if (signal == SIGFPE) fatal("arithmetic", pc, "an integer is divided by zero");
   const char* at = static_cast<const char*>(info->si_addr);

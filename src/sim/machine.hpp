@@ -133,8 +133,9 @@ struct Machine {
   u64 ready_blocks = 0, rng = 1, spins = 0;
   i64 block_count = 0;
   void* main_sp = nullptr;
-  bool stopped = false;       // an error that nothing can run after
-  Block* finished = nullptr;  // the block whose last thread has just left
+  bool stopped = false;           // an error that nothing can run after
+  const void* copy_pc = nullptr;  // of the copy that is being made
+  Block* finished = nullptr;      // the block whose last thread has just left
   u32 agents = 0, first_serial = 0, smem_bytes = 0, threads = 0;
   std::shared_ptr<const Regions> regions{};
   std::vector<GlobalCell*> global{};   // shadow of each region, made at its first use

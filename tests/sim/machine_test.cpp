@@ -153,7 +153,10 @@ TEST(Copies, BoundsAndAlignment) {
   only(behave("copy_from_a_misaligned_place", plain()), "alignment");
   only(behave("copy_past_shared_memory", plain()), "out of bounds");
   only(behave("copy_past_the_input"), "out of bounds");
-  only(behave("copy_past_the_input", plain()), "out of bounds");  // its end stands against a guard page
+  const Behaviour past = behave("copy_past_the_input", plain());  // its end stands against a guard page
+  only(past, "out of bounds");
+  EXPECT_TRUE(says(past, "[behaviours.cuh:")) << text_of(past.result);
+  EXPECT_TRUE(says(past, "'in' of 4096 bytes, at byte 4096")) << text_of(past.result);
 }
 
 TEST(Machine, SchedulesOrderBlocks) {
