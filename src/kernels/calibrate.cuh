@@ -68,6 +68,7 @@ PTX void calibrate_arithmetic(const CalibrateParams& p, CalibrateLog& log, u32 t
   for (int i = 0; i < 8; ++i) log.put(ptx::pack_f16(x[2 * i], x[2 * i + 1]));
   for (int i = 0; i < 8; ++i) log.put((u32)ptx::to_f16(x[i]).bits);
   log.mark('w', 'i', 'd', 'e');  // every half once
+#pragma unroll 1
   for (u32 i = 0; i < 512; ++i) {
     log.put(ptx::to_float(f16{(u16)(i * 128 + t)}));
     log.put(ptx::to_float(bf16{(u16)(i * 128 + t)}));
@@ -128,6 +129,7 @@ PTX void calibrate_copies(const CalibrateParams& p, CalibrateShared& s, Calibrat
   log.mark('c', 'o', 'p', 'y');
   u32* mine = s.words[t];
   log.put(ptx::smem(mine) - ptx::smem(&s));
+#pragma unroll 1
   for (u32 bytes = 0; bytes <= 16; ++bytes) {
     for (int i = 0; i < 8; ++i) mine[i] = 0xabcdef01u;
     ptx::cp_async16(mine, p.numbers + 1000 + (t + bytes) * 4, bytes);

@@ -7,7 +7,7 @@
 
 #include "sim/engine.hpp"
 #include "sim/folder.hpp"
-#include "sim/sources.hpp"
+#include "sim/row_dots.hpp"
 
 namespace tessera::sim {
 namespace {
@@ -19,22 +19,10 @@ struct Params {  // of row_dots.cuh
   int dim;
 };
 
-gpu::KernelText text() {
-  gpu::KernelText t;
-  t.name = "row_dots_bf16";
-  t.spec = "dot products of rows, bf16";
-  t.source = inlined("#include \"sim/row_dots.cuh\"\n") +
-             "extern \"C\" __global__ void __launch_bounds__(128) row_dots_bf16(const __grid_constant__ "
-             "row_dots::Params p) {\n  row_dots::kernel(p);\n}\n";
-  t.threads = 128;
-  t.smem_bytes = 4 * 2 * 2 * 256 * 2;
-  return t;
-}
-
 TEST(RowDots, AreThoseOfDoublePrecisionInEverySchedule) {
   for (const bool checked : {false, true}) {
     Engine engine({.checked = checked, .folder = cache_folder()});
-    const gpu::Kernel& kernel = engine.kernel(0, text());
+    const gpu::Kernel& kernel = engine.kernel(0, row_dots_text());
     for (const auto& [rows, dim] : {std::pair{1, 8}, {5, 64}, {9, 256}, {6, 264}, {3, 1000}})
       for (std::uint64_t seed = 0; seed < 4; ++seed) {
         const std::int64_t stride = dim + 8;
