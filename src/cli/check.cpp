@@ -19,7 +19,8 @@ namespace {
 struct Flags {
   RunFlags run;
   std::vector<std::string> dtype{"f32", "bf16", "f16"};
-  std::int64_t cases = 200, max_failures = 10;
+  std::int64_t cases = 200, variants = 1, max_failures = 10;
+  bool no_named = false;
   std::uint64_t seed = 1;
   std::string case_line, json;
   double seconds = 0;
@@ -72,6 +73,7 @@ int run(const Flags& flags) {
   Answer answer(flags.json);
   conformance::RunOptions options;
   options.cases = flags.cases, options.seed = flags.seed, options.case_line = flags.case_line;
+  options.variants = flags.variants, options.named = !flags.no_named;
   options.dtypes = dtypes_of(flags.dtype), options.max_failures = flags.max_failures, options.seconds = flags.seconds;
   const std::vector<conformance::Subject> subjects = subjects_of(flags.run);
 
@@ -130,6 +132,10 @@ void add_check(CLI::App& app, Action& chosen) {
   command->add_option("--cases", flags->cases, "generated cases for each backend and type (200)")
       ->type_name("")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40).description(""));
+  command->add_option("--variants", flags->variants, "of the generated cases so many in a row ask for one kernel (1)")
+      ->type_name("")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description(""));
+  command->add_flag("--no-named", flags->no_named, "the generated cases alone");
   command->add_option("--seed", flags->seed, "of the generated cases (1)")->type_name("");
   command
       ->add_option("--case", flags->case_line,

@@ -13,9 +13,10 @@
 namespace tessera::conformance {
 
 struct RunOptions {
-  std::int64_t cases = 200;  // generated cases for each (subject, dtype)
-  std::uint64_t seed = 1;    // of the suite
-  std::string case_line{};   // not empty: this one case (a line of fields, or the name of a named case)
+  std::int64_t cases = 200;   // generated cases for each (subject, dtype)
+  std::int64_t variants = 1;  // of the generated cases, so many in a row ask for one kernel (vary())
+  std::uint64_t seed = 1;     // of the suite
+  std::string case_line{};    // not empty: this one case (a line of fields, or the name of a named case)
   std::vector<DType> dtypes{f32, bf16, f16};
   bool named = true;               // run the named cases too
   bool shrink = true;              // reduce a failing generated case before reporting it

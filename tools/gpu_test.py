@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""The conformance suite on a GPU, in pieces that are remembered: what passed is not run again.
+
+    python tools/gpu_test.py --tool build/release/src/cli/tessera
+    python tools/gpu_test.py --seconds 500                     what fits into the time; the next call goes on from there
+
+First the named cases; then generated ones, a seed at a time, of which so many in a row ask for one kernel; then a subset under
+each tool of compute-sanitizer, where it is installed. A piece is remembered under the hash of the tool's binary: another build
+starts anew. Exit code 1 when a piece failed; a summary of all pieces comes last.
+"""
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tool", default="build/release/src/cli/tessera")
+    parser.add_argument("--backend", default="cuda")
+    parser.add_argument("--dtypes", default="bf16,f16")
+    parser.add_argument("--results", default="build/results/gpu")
+    parser.add_argument("--cases", type=int, default=20000, help="generated, in all (20000)")
+    parser.add_argument("--variants", type=int, default=50, help="of them, so many in a row ask for one kernel (50)")
+    parser.add_argument("--piece", type=int, default=500, help="generated cases of each type in one piece (500)")
+    parser.add_argument("--sanitized", type=int, default=24, help="generated cases of each type under each sanitizer (24)")
+    parser.add_argument("--no-sanitizers", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0, help="start no piece after that long; 0: no limit")
+    return parser.parse_args()
+
+
+class Pieces:
+    """What was run, in a JSON file that is written after every piece."""
+
+    def __init__(self, path: pathlib.Path, build: str):
+        self.path, self.build = path, build
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        self.done = kept.get("pieces", {}) if kept.get("build") == build else {}
+
+    def add(self, name: str, result: dict) -> None:
+        self.done[name] = result
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        part = self.path.with_name(self.path.name + ".part")
+        part.write_text(json.dumps({"build": self.build, "pieces": self.done}, indent=1) + "\n", encoding="utf-8")
+        part.replace(self.path)
+
+
+def counts(output: str) -> tuple[int, int]:
+    """Cases and failures, as `tessera check` says them at the end."""
+    found = re.search(r"^(\d+) cases, (\d+) failed", output, re.MULTILINE)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def run(command: list[str], log: pathlib.Path) -> dict:
+    start = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True)
+    output = done.stdout + done.stderr
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(" ".join(command) + "\n" + output, encoding="utf-8")
+    cases, failed = counts(output)
+    passed = done.returncode == 0 and cases > 0 and failed == 0
+    return {"passed": passed, "cases": cases, "failed": failed, "code": done.returncode, "log": str(log),
+            "seconds": round(time.monotonic() - start, 1)}
+
+
+def planned(options) -> list[tuple[str, list[str]]]:
+    """Every piece: its name and its command."""
+    check = [options.tool, "check", "--backend", options.backend, "--dtype", options.dtypes]
+    pieces = [("named cases", [*check, "--cases", "0"])]
+    types = len(options.dtypes.split(","))
+    seeds = -(-options.cases // (options.piece * types))
+    pieces += [(f"generated, seed {seed}", [*check, "--cases", str(options.piece), "--variants", str(options.variants), "--no-named",
+                                            "--seed", str(seed)]) for seed in range(1, seeds + 1)]
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer and not options.no_sanitizers:
+        pieces += [(name, [sanitizer, "--tool", name, "--error-exitcode", "97", *check, "--cases", str(options.sanitized),
+                           "--variants", "2", "--no-named", "--seed", "77"]) for name in SANITIZERS]
+    return pieces
+
+
+def main() -> int:
+    options = arguments()
+    if not pathlib.Path(options.tool).is_file():
+        sys.exit(f"--tool {options.tool}: no such program; ./run gpu-test builds it")
+    build = hashlib.sha256(pathlib.Path(options.tool).read_bytes()).hexdigest()[:16]
+    results = pathlib.Path(options.results)
+    pieces = Pieces(results / "test.json", build)
+    started, waiting = time.monotonic(), 0
+    all_pieces = planned(options)
+    for name, command in all_pieces:
+        if pieces.done.get(name, {}).get("passed"):
+            continue
+        if options.seconds and time.monotonic() - started > options.seconds:
+            waiting += 1
+            continue
+        result = run(command, results / "logs" / (re.sub(r"[^a-z0-9]+", "-", name) + ".txt"))
+        pieces.add(name, result)
+        print(f"{'passed' if result['passed'] else 'FAILED'}  {name}: {result['cases']} cases, {result['failed']} failed, "
+              f"{result['seconds']} s" + ("" if result["passed"] else f" (exit code {result['code']}, {result['log']})"), flush=True)
+        if not result["passed"]:
+            print("\n".join("  " + line for line in pathlib.Path(result["log"]).read_text(encoding="utf-8").splitlines()[-25:]))
+    known = [pieces.done[name] for name, _ in all_pieces if name in pieces.done]
+    failed = sum(not one["passed"] for one in known)
+    print(f"{len(known)} of {len(all_pieces)} pieces, {failed} failed, {sum(one['cases'] for one in known)} cases"
+          + (f"; {waiting} were not started in time: the same command goes on with them" if waiting else "")
+          + ("" if shutil.which("compute-sanitizer") else "; compute-sanitizer is not here"))
+    return 1 if failed or not known else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
