@@ -93,9 +93,6 @@ std::string unfit(const Subject& subject, const CaseSpec& spec);
 
 // The index-th case of a suite, for one dtype.
 CaseSpec generate(std::uint64_t suite_seed, std::int64_t index, DType dtype);
-// Another case that asks for the same kernel where kernels are made for what they run: types, dims, mask, score, layout
-// and the kind of call stay; shapes, values and lengths change. Compiling a kernel costs more than running a case.
-CaseSpec vary(const CaseSpec& spec, std::int64_t number);
 
 // What running a case found.
 struct Outcome {

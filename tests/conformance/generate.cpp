@@ -1,4 +1,4 @@
-// Cases from numbers: by suite and index, with a bias to edges; and more cases for the kernel of a given one.
+// Cases from numbers: by suite and index, with a bias to edges.
 // Must not know: subjects, data.
 #include <algorithm>
 #include <cmath>
@@ -190,59 +190,6 @@ CaseSpec generate(std::uint64_t suite_seed, std::int64_t index, DType dtype) {
   c.sinks = r.chance(0.15);
   Random of_cache(c.seed ^ 0xcac4e);
   if (of_cache.chance(0.35)) give_cache(c, of_cache.chance(0.75), of_cache);
-  return normalised(std::move(c));
-}
-
-// ------------------------------------------------------------------------------------------------ for the same kernel
-namespace {
-
-// Less of whatever is most, and nothing that a kernel is made for.
-void fit_counts(CaseSpec& c, double budget) {
-  for (int step = 0; work(c) > budget && step < 60; ++step) {
-    if (!c.packed.empty()) {
-      Lengths& most = *std::max_element(c.packed.begin(), c.packed.end(),
-                                        [](const Lengths& a, const Lengths& b) { return a.q * a.k < b.q * b.k; });
-      (most.q > most.k ? most.q : most.k) = (most.q > most.k ? most.q : most.k) / 2;
-      c.room = c.room > 0 ? 1 : 0;
-    } else if (c.batch > 1) {
-      c.batch = (c.batch + 1) / 2;
-    } else {
-      (c.tokens_q > c.tokens_k ? c.tokens_q : c.tokens_k) /= 2;
-    }
-    c = normalised(std::move(c));
-  }
-}
-
-}  // namespace
-
-CaseSpec vary(const CaseSpec& spec, std::int64_t number) {
-  Random r(spec.seed * 7919 + static_cast<std::uint64_t>(number));
-  CaseSpec c = spec;
-  c.seed = r.next() % 1000000000;
-  const std::int64_t group = spec.heads_q / spec.heads_kv;
-  c.heads_kv = group > 4 ? r.between(1, 2) : r.between(1, 3), c.heads_q = c.heads_kv * group;
-  if (!spec.packed.empty()) {
-    c.packed.clear();
-    for (std::int64_t n = r.between(1, 7); n > 0; --n)
-      c.packed.push_back({r.chance(0.15) ? 0 : token_count(r, 300), r.chance(0.15) ? 0 : token_count(r, 600)});
-    if (spec.slack != Lengths{}) c.slack = {r.below(9), r.below(9)};
-  } else {
-    c.batch = r.between(1, 3);
-    const bool few = spec.tokens_q <= 9;  // heads may share a tile then
-    c.tokens_q = few ? spec.tokens_q : std::max<std::int64_t>(10, token_count(r, 700));
-    c.tokens_k = r.chance(0.3) && !few ? c.tokens_q : token_count(r, few ? 4500 : 1100);
-  }
-  c.family = r.chance(0.3) ? Family::normal : static_cast<Family>(r.below(family_count));
-  c.threads = static_cast<int>(r.between(1, 4));
-  c.workspace = r.chance(0.5) ? Scratch::exact : Scratch::arena;
-  if (spec.offset) c.offset = r.pick<std::int64_t>({0, 1, -3, r.between(-20, 60), r.below(c.tokens_k + 1)});
-  for (std::int64_t& offset : c.offsets) offset = r.between(-5, c.tokens_k);
-  const bool tough = c.family == Family::outlier || c.family == Family::huge;
-  if (tough) c.scale.reset();
-  if (tough && c.packed.empty() && c.tokens_q < 48) c.family = Family::normal;
-  c.used.clear(), c.room = c.page = c.prefix = 0;
-  fit_counts(c, 4e4 * std::pow(60.0, r.uniform()));
-  if (has_lengths(spec)) give_cache(c, spec.page > 0, r);
   return normalised(std::move(c));
 }
 

@@ -6,6 +6,7 @@
 
 #include "cases.hpp"
 #include "named.hpp"
+#include "vary.hpp"
 
 namespace tessera::conformance {
 namespace {
@@ -119,9 +120,9 @@ struct Run {
         Tally tally{.subject = subject.name, .dtype = dtype};
         for (std::int64_t i = 0; i < options.cases && !stop(); ++i) {
           tell(subject, name(dtype), i, options.cases);
-          const std::int64_t variants = std::max<std::int64_t>(options.variants, 1), number = i % variants;
-          const CaseSpec spec = generate(options.seed, i / variants, dtype);
-          one_case(subject, number == 0 ? spec : vary(spec, number), "generated " + std::to_string(i), tally);
+          const std::int64_t variants = std::max<std::int64_t>(options.variants, 1);
+          const CaseSpec spec = vary(generate(options.seed, i / variants, dtype), i % variants);
+          one_case(subject, spec, "generated " + std::to_string(i), tally);
         }
         if (options.named) named(subject, dtype, first, tally);
         first = false;

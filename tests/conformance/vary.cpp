@@ -44,6 +44,7 @@ CaseSpec vary(const CaseSpec& base, std::int64_t index) {
   CaseSpec c = base;
   c.seed = r.next() % 1000000000;
   const bool few = c.tokens_q <= 9;  // their tiles are of another kind than those of many
+  for (std::int64_t& length : c.used) length = r.chance(0.2) ? c.tokens_k : near(r, length);
   if (c.packed.empty()) {
     if (!few) c.tokens_q = near(r, c.tokens_q);
     c.tokens_k = near(r, c.tokens_k);
