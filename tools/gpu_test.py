@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """The conformance suite on a GPU, in pieces that are remembered: what passed is not run again.
 
-    python tools/gpu_test.py --tool build/release/src/cli/tessera
+    python tools/gpu_test.py --tool build/release/tests/tessera_gpu_conformance
     python tools/gpu_test.py --seconds 500                     what fits into the time; the next call goes on from there
 
-First the named cases; then generated ones, a seed at a time, of which so many in a row ask for one kernel; then a subset under
-each tool of compute-sanitizer, where it is installed. A piece is remembered under the hash of the tool's binary: another build
-starts anew. Exit code 1 when a piece failed; a summary of all pieces comes last.
+First the named cases; then generated suites, a seed at a time; then a subset under each tool of compute-sanitizer, where it is
+installed. A piece is remembered under the hash of the tool's binary: another build starts anew. Exit code 1 when a piece
+failed; a summary of all pieces comes last.
 """
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tool", default="build/release/src/cli/tessera")
-    parser.add_argument("--backend", default="cuda")
+    parser.add_argument("--tool", default="build/release/tests/tessera_gpu_conformance")
     parser.add_argument("--dtypes", default="bf16,f16")
     parser.add_argument("--results", default="build/results/gpu")
     parser.add_argument("--cases", type=int, default=20000, help="generated, in all (20000)")
-    parser.add_argument("--variants", type=int, default=50, help="of them, so many in a row ask for one kernel (50)")
-    parser.add_argument("--piece", type=int, default=500, help="generated cases of each type in one piece (500)")
-    parser.add_argument("--sanitized", type=int, default=24, help="generated cases of each type under each sanitizer (24)")
+    parser.add_argument("--piece", type=int, default=1000, help="generated cases of each type in one suite (1000)")
+    parser.add_argument("--kernels", type=int, default=60, help="distinct kernels of each type in one suite (60)")
+    parser.add_argument("--sanitized", type=int, default=40, help="generated cases of each type under each sanitizer (40)")
     parser.add_argument("--no-sanitizers", action="store_true")
     parser.add_argument("--seconds", type=float, default=0, help="start no piece after that long; 0: no limit")
     return parser.parse_args()
@@ -55,8 +54,8 @@ class Pieces:
 
 
 def counts(output: str) -> tuple[int, int]:
-    """Cases and failures, as `tessera check` says them at the end."""
-    found = re.search(r"^(\d+) cases, (\d+) failed", output, re.MULTILINE)
+    """Cases and failures, as the tool says them at the end."""
+    found = re.search(r"^(\d+) cases, \d+ distinct kernels, (\d+) failures", output, re.MULTILINE)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
@@ -74,16 +73,15 @@ def run(command: list[str], log: pathlib.Path) -> dict:
 
 def planned(options) -> list[tuple[str, list[str]]]:
     """Every piece: its name and its command."""
-    check = [options.tool, "check", "--backend", options.backend, "--dtype", options.dtypes]
-    pieces = [("named cases", [*check, "--cases", "0"])]
-    types = len(options.dtypes.split(","))
-    seeds = -(-options.cases // (options.piece * types))
-    pieces += [(f"generated, seed {seed}", [*check, "--cases", str(options.piece), "--variants", str(options.variants), "--no-named",
-                                            "--seed", str(seed)]) for seed in range(1, seeds + 1)]
+    suite = lambda seed, kernels, cases: [options.tool, "--dtype", options.dtypes, "--seeds", str(seed),  # noqa: E731
+                                          "--kernels", str(kernels), "--cases", str(cases)]
+    pieces = [("named cases", [*suite(1, 1, 1), "--named"])]
+    suites = -(-options.cases // (options.piece * len(options.dtypes.split(","))))
+    pieces += [(f"suite {seed}", suite(seed, options.kernels, options.piece)) for seed in range(1, suites + 1)]
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer and not options.no_sanitizers:
-        pieces += [(name, [sanitizer, "--tool", name, "--error-exitcode", "97", *check, "--cases", str(options.sanitized),
-                           "--variants", "2", "--no-named", "--seed", "77"]) for name in SANITIZERS]
+        pieces += [(name, [sanitizer, "--tool", name, "--error-exitcode", "97", *suite(77, 12, options.sanitized), "--threads", "4"])
+                   for name in SANITIZERS]
     return pieces
 
 

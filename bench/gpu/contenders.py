@@ -164,6 +164,8 @@ def flex(scene: Scene) -> Made:
     torch, p = scene.torch, scene.p
     if p.get("packed") or p.get("page") or p["tokens"] == 1:
         raise Cannot("FlexAttention is measured on dense prefills")
+    if p["group"] == "dims" or p["group"] == "forward" and p["tokens"] not in (4096, 16384) and scene.device == "cuda":
+        raise Cannot("it compiles for some ten seconds: measured at 4 k and 16 k, masks and groups of heads")
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     torch._dynamo.config.recompile_limit = 256
