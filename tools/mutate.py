@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Mutates a kernel and asks the conformance suite whether it notices.
 
-Changes every arithmetic operator, comparison and bound of one file, one at a time; rebuilds only the translation unit
-that includes it, links it before the unchanged library, and runs the quick suite. A mutant that the suite lets pass is a
+Changes every arithmetic operator, comparison and bound of its files, one at a time; rebuilds only the translation unit
+that includes them, links it before the unchanged library, and runs the quick suite. A mutant that the suite lets pass is a
 survivor. Survivors that cannot change a result beyond the accuracy rule are listed with the reason in a file of their
 own (tools/mutants_known.txt); any other makes the exit code 1.
 
-  tools/mutate.py                        all mutants of the forward kernel, on the scalar unit
+  tools/mutate.py                        all mutants of the forward kernel and its mods, on the scalar unit
+  tools/mutate.py src/cpu/mod_steps.hpp  those of one file
   tools/mutate.py --sample 20 --seed 7   a random few
   tools/mutate.py --seconds 300          what fits into the time; the next call goes on from there
   tools/mutate.py --list                 the mutants, one a line
@@ -49,6 +50,14 @@ SWAPS = [
     (r"\bS::either\b(?=\()", "S::both"), (r"\bS::fma\(", NEGATED_FMA),
     (r"(?<![\w:])min(?=\()", "max"), (r"(?<![\w:])max(?=\()", "min"),
 ]
+# Of what mods do in vectors, where numbers are the mathematics and comparisons choose values.
+OTHER_WAY = "[](auto m_, auto a_, auto b_) { return S::select(m_, b_, a_); }("
+SWAPS_OF_STEPS = [
+    (r"\bS::gt\b(?=\()", "S::ge"), (r"\bS::min\b(?=\()", "S::max"), (r"\bS::div\b(?=\()", "S::mul"),
+    (r"\bS::eq\b(?=\()", "S::ge"), (r"\bS::select\(", OTHER_WAY),
+]
+REAL = re.compile(r"(?<![\w.])(\d+\.\d+(?:e[+-]?\d+)?f)\b")  # becomes one by a hundredth larger
+FILES = {"src/cpu/forward.hpp": [], "src/cpu/mod_steps.hpp": SWAPS_OF_STEPS, "src/cpu/applied_mods.hpp": []}
 LITERAL = re.compile(r"(?<![\w.\[\"'])(\d+)(?![\w.\]\"'])")  # integers that are no subscript and no part of a name
 # What a mutant does out of bounds may go unseen in a small array on the stack: trap there.
 TRAPS = ["-fsanitize=bounds,integer-divide-by-zero", "-fsanitize-undefined-trap-on-error"]
@@ -57,21 +66,25 @@ DEFINITION = re.compile(r"^  (?:static |constexpr |inline |explicit )*[\w:<>*& ]
 
 
 class Mutant:
-    def __init__(self, line_number, line, begin, end, new, nth, function):
-        self.line_number, self.line, self.begin, self.end, self.new = line_number, line, begin, end, new
+    def __init__(self, file, line_number, line, begin, end, new, nth, function):
+        self.file, self.line_number, self.line, self.begin, self.end, self.new = file, line_number, line, begin, end, new
         self.function = function
         old = line[begin:end]
-        shown = "negated fma(" if new == NEGATED_FMA else new or "nothing"
+        shown = {NEGATED_FMA: "negated fma(", OTHER_WAY: "select the other("}.get(new, new) or "nothing"
         # The text, not the number, of the line: known mutants stay known while other lines change.
         self.key = f"{line.strip()} :: {nth}: {old} -> {shown}"
 
-    def apply(self, lines):
-        changed = list(lines)
+    def apply(self):
+        changed = (ROOT / self.file).read_text(encoding="utf-8").split("\n")
         changed[self.line_number] = self.line[:self.begin] + self.new + self.line[self.end:]
         return "\n".join(changed)
 
     def __str__(self):
-        return f"{self.line_number + 1}: {self.key}"
+        return f"{self.file}:{self.line_number + 1}: {self.key}"
+
+    @property
+    def name(self):
+        return f"{self.file}: {self.key}"
 
 
 def blank_comments(text):
@@ -85,8 +98,9 @@ PLANTED = re.compile(r"TESSERA_FAULT\(\w+\) \? [^:;]*:(?!:)|( \|\| | && !)TESSER
                      r"if \(TESSERA_FAULT\(\w+\)[^;]*;| [+-](?= \(TESSERA_FAULT)")
 
 
-def mutants_of(text):
-    found, function = [], ""
+def mutants_of(file):
+    found, function, text = [], "", (ROOT / file).read_text(encoding="utf-8")
+    more = FILES.get(str(file), [])
     bare_text = PLANTED.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), blank_comments(text))
     lines, code = text.split("\n"), bare_text.split("\n")
     for number, (line, bare) in enumerate(zip(lines, code)):
@@ -97,16 +111,18 @@ def mutants_of(text):
             continue
         if definition and re.search(r"\bstatic\b", bare) and re.search(r"\b(min|max)\(std::int64_t", bare):
             continue  # the definitions of min and max: every use is mutated
-        places = [(m.start(), m.end(), new) for pattern, new in SWAPS for m in re.finditer(pattern, bare)]
+        places = [(m.start(), m.end(), new) for pattern, new in SWAPS + more for m in re.finditer(pattern, bare)]
+        if more:
+            places += [(m.start(), m.end(), f"({m.group(1)} * 1.01f)") for m in REAL.finditer(bare)]
         places += [(m.start(), m.end(), str(int(m.group(1)) + 1)) for m in LITERAL.finditer(bare)]
         for nth, (begin, end, new) in enumerate(sorted(places)):
-            found.append(Mutant(number, line, begin, end, new, nth, function))
+            found.append(Mutant(file, number, line, begin, end, new, nth, function))
     return found
 
 
 class Known:
     """Mutants that cannot change a result beyond the rule. One a paragraph: the key, then `  because ...` lines.
-    `LINE :: *` stands for all mutants of a line, `function NAME` for all of a function."""
+    `LINE :: *` stands for all mutants of a line, `function FILE NAME` for all of a function."""
 
     def __init__(self, path):
         self.entries, self.used = {}, set()
@@ -124,7 +140,7 @@ class Known:
             sys.exit(f"{path}: no reason for '{missing[0]}'")
 
     def reason(self, mutant):
-        for key in (mutant.key, f"{mutant.line.strip()} :: *", f"function {mutant.function}"):
+        for key in (mutant.key, f"{mutant.line.strip()} :: *", f"function {mutant.file.name} {mutant.function}"):
             if key in self.entries:
                 self.used.add(key)
                 return self.entries[key]
@@ -134,8 +150,8 @@ class Known:
 class Builder:
     """Compiles the unit with a mutated file and links it before the archives, in a folder for each worker."""
 
-    def __init__(self, build, file, unit, optimise):
-        self.build, self.file, self.unit = build, file, unit
+    def __init__(self, build, unit, optimise):
+        self.build, self.unit = build, unit
         run(["cmake", "--build", str(build), "--target", TARGET], 1200)
         commands = json.loads((build / "compile_commands.json").read_text())
         entry = next((c for c in commands if c["file"] == str(ROOT / unit) and "/tessera.dir/" in c["command"]), None)
@@ -153,15 +169,18 @@ class Builder:
                               check=True).stdout.strip().splitlines()[-1]
         self.link = [w for w in shlex.split(link) if w not in (":", "&&")]
 
-    def make(self, folder, text):
+    def make(self, folder, mutant=None):
         """The program's path, or None where the mutant does not compile."""
         sources = folder / "src" / self.unit.parent.name
         if not sources.exists():
             shutil.copytree(ROOT / self.unit.parent, sources)
-        (sources / self.file.name).write_text(text, encoding="utf-8")
+        if mutant:
+            (sources / mutant.file.name).write_text(mutant.apply(), encoding="utf-8")
         mutated, program = folder / "mutated.o", folder / "check"
         command = [self.compile[0], "-I", str(folder / "src")] + self.compile[1:]
         done = run(command + ["-c", str(sources / self.unit.name), "-o", str(mutated)], 300, check=False)
+        if mutant:
+            shutil.copy(ROOT / mutant.file, sources / mutant.file.name)
         if done.returncode != 0:
             return None
         link = list(self.link)
@@ -212,8 +231,8 @@ def fingerprint(paths, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", default="src/cpu/forward.hpp", help="the kernel file (default: %(default)s)")
-    parser.add_argument("--unit", default="src/cpu/kernels_scalar.cpp", help="the translation unit that includes it")
+    parser.add_argument("files", nargs="*", default=list(FILES), help="the kernel's files (default: %(default)s)")
+    parser.add_argument("--unit", default="src/cpu/kernels_scalar.cpp", help="the translation unit that includes them")
     parser.add_argument("--backend", default="cpu:scalar", help="the backend that runs the unit (default: %(default)s)")
     parser.add_argument("--build", default="build/release", help="a configured Ninja build (default: %(default)s)")
     parser.add_argument("--cases", type=int, default=100, help="generated cases for each type (default: %(default)s)")
@@ -230,19 +249,21 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the mutants and end")
     options = parser.parse_args()
 
-    file, unit = pathlib.Path(options.file), pathlib.Path(options.unit)
-    for path in (file, unit):
+    files, unit = [pathlib.Path(name) for name in options.files], pathlib.Path(options.unit)
+    for path in [*files, unit]:
         if not (ROOT / path).is_file():
             sys.exit(f"no such file: {ROOT / path}")
-    if file.parent != unit.parent:
-        sys.exit(f"{file} and {unit} must lie in one folder")
-    text = (ROOT / file).read_text(encoding="utf-8")
-    lines, mutants, known = text.split("\n"), mutants_of(text), Known(pathlib.Path(options.known))
+        if path.parent != unit.parent:
+            sys.exit(f"{path} and {unit} must lie in one folder")
+    mutants, known = [m for file in files for m in mutants_of(file)], Known(pathlib.Path(options.known))
     if options.list:
         for mutant in mutants:
             print(("known " if known.reason(mutant) else "      ") + str(mutant))
         return 0
     expected = [m for m in mutants if known.reason(m)]
+    for file in FILES:  # known mutants of files that are not asked for are not stale
+        if pathlib.Path(file) not in files:
+            [known.reason(m) for m in mutants_of(pathlib.Path(file))]
     stale = [key for key in known.entries if key not in known.used]
     chosen = [m for m in mutants if not known.reason(m)]
     random.Random(options.seed).shuffle(chosen)
@@ -253,10 +274,10 @@ def main():
     if not (pathlib.Path(options.build) / "build.ninja").is_file():
         sys.exit(f"{options.build} is no configured Ninja build: cmake --preset release, or name another with --build")
     build = pathlib.Path(options.build).resolve()
-    builder = Builder(build, file, unit, options.optimise)
+    builder = Builder(build, unit, options.optimise)
     folder = build / "mutants"
     folder.mkdir(exist_ok=True)
-    watched = [p for p in (ROOT / file.parent).iterdir() if p.is_file()]
+    watched = [p for p in (ROOT / unit.parent).iterdir() if p.is_file()]
     watched += [p for p in (ROOT / "tests" / "conformance").iterdir() if p.is_file()]
     print_of = fingerprint(watched, (options.cases, options.suite_seed, options.backend, str(unit), options.optimise, TRAPS))
     store = folder / "results.json"
@@ -279,7 +300,7 @@ def main():
     for worker in range(options.jobs):  # fresh copies: the sources may have changed
         shutil.rmtree(folder / str(worker), ignore_errors=True)
         (folder / str(worker)).mkdir()
-    program = builder.make(folder / "0", text)
+    program = builder.make(folder / "0")
     if not program:
         sys.exit(f"{unit} does not compile unmutated")
     before = time.monotonic()
@@ -288,35 +309,35 @@ def main():
     if answer != "passed":
         sys.exit(f"the suite fails without any mutation: {answer}")
     timeout = 10 + 5 * baseline
-    print(f"{len(mutants)} mutants of {file}, {len(expected)} known to change nothing, {len(chosen)} to try, "
-          f"{sum(m.key in results for m in chosen)} of them tried before; the suite takes {baseline:.1f} s", flush=True)
+    print(f"{len(mutants)} mutants of {len(files)} files, {len(expected)} known to change nothing, {len(chosen)} to try, "
+          f"{sum(m.name in results for m in chosen)} of them tried before; the suite takes {baseline:.1f} s", flush=True)
 
     free = list(range(options.jobs))
 
     def attempt(mutant):
-        if mutant.key in results:
+        if mutant.name in results:
             return
         if options.seconds and time.monotonic() - start > options.seconds:
             return
         worker = free.pop()
         try:
-            made = builder.make(folder / str(worker), mutant.apply(lines))
-            results[mutant.key] = (ask_suite(made, options.backend, options.cases, options.suite_seed, timeout)
+            made = builder.make(folder / str(worker), mutant)
+            results[mutant.name] = (ask_suite(made, options.backend, options.cases, options.suite_seed, timeout)
                                    if made else "does not compile")
         finally:
             free.append(worker)
         save()
-        if results[mutant.key] == "passed":
-            print(f"survivor: {file}:{mutant}", flush=True)
+        if results[mutant.name] == "passed":
+            print(f"survivor: {mutant}", flush=True)
 
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(attempt, chosen))
 
-    tried = [m for m in chosen if m.key in results]
-    invalid = [m for m in tried if results[m.key] == "does not compile"]
-    survivors = [m for m in tried if results[m.key] == "passed"]
+    tried = [m for m in chosen if m.name in results]
+    invalid = [m for m in tried if results[m.name] == "does not compile"]
+    survivors = [m for m in tried if results[m.name] == "passed"]
     for mutant in survivors:
-        print(f"SURVIVOR {file}:{mutant}")
+        print(f"SURVIVOR {mutant}")
     for key in stale:
         print(f"{options.known}: names no mutant any more: {key}")
     valid = len(tried) - len(invalid)
