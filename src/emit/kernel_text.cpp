@@ -74,6 +74,7 @@ void check(const ForwardSpec& s) {
   require(s.q_tile == 16 * s.warps || s.q_tile == 32 * s.warps, s, "a warp has 16 or 32 rows");
   require(s.k_tile >= 16 && s.k_tile <= 256 && s.k_tile % 16 == 0, s, "keys come in steps of 16, at most 256");
   require(s.stages >= 1 && s.stages <= 4, s, "1 to 4 stages");
+  require(s.early >= 1, s, "at least one step is exponentiated early");
   require(s.heads >= 1 && s.heads <= s.q_tile, s, "a tile has at least one query");
   for (const int bytes : {s.q_copy, s.k_copy, s.v_copy, s.o_copy})
     require(one_of(bytes, {16, 8, 4, 2}), s, "copies are of 16, 8, 4 or 2 bytes");
@@ -107,6 +108,7 @@ void write_spec(std::ostream& out, const ForwardSpec& s) {
       << ";\n  using Output = " << element(s.out_dtype) << ";\n";
   number("dim", s.dim), number("dim_v", s.dim_v), number("q_tile", s.q_tile), number("k_tile", s.k_tile);
   number("warps", s.warps), number("stages", s.stages), number("heads", s.heads), number("bands", s.bands);
+  number("early", s.early);
   number("q_copy", s.q_copy), number("k_copy", s.k_copy), number("v_copy", s.v_copy), number("o_copy", s.o_copy);
   flag("q_registers", s.q_registers), flag("packed", s.packed), flag("paged", s.paged), flag("lengths", s.lengths);
   flag("split", s.split), flag("lse", s.lse), flag("sinks", s.sinks);
@@ -168,8 +170,8 @@ std::size_t forward_param_bytes(const ForwardSpec& spec) {
 
 KernelText forward_text(const ForwardSpec& s) {
   check(s);
-  const auto bytes = static_cast<std::size_t>(
-      tessera_kernels::forward_shared_bytes(s.q_tile, s.k_tile, s.stages, s.dim, s.dim_v, s.paged));
+  const auto bytes = static_cast<std::size_t>(tessera_kernels::forward_shared_bytes(
+      s.q_tile, s.k_tile, s.stages, s.dim, s.dim_v, s.paged, s.keys == Keys::runs));
   return text_of("forward", "forward_sm80.cuh", "forward_sm80", s, warp_threads * s.warps, s.blocks, bytes,
                  "static_assert(sizeof(tessera_kernels::Shared<Spec>) == " + std::to_string(bytes) +
                      ", \"the shared memory that the launch gives\");\n");
@@ -180,7 +182,7 @@ KernelText combine_text(const ForwardSpec& given) {
   require(given.split, given, "there are no partial results to combine");
   ForwardSpec s = given;  // what the text does not depend on is left out: one kernel for many
   s.dim = s.dim_v, s.k_tile = 64, s.warps = s.q_tile / 16, s.stages = 1, s.blocks = 1, s.q_registers = false;
-  s.q_copy = s.k_copy = s.v_copy = 16;
+  s.early = 1, s.q_copy = s.k_copy = s.v_copy = 16;
   s.paged = s.lengths = s.narrow = false, s.keys = Keys::all, s.bands = 0;
   s.score = {}, s.mask = {}, s.score_dtypes.clear(), s.mask_dtypes.clear();
   return text_of("combine", "combine.cuh", "combine", s, tessera_kernels::combine_threads, 1, 0, "");

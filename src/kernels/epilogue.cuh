@@ -144,8 +144,8 @@ PTX void store_through_shared(const Outputs<S>& o, Shared<S>& s, const ForwardPa
 }
 
 template <class S>
-PTX void store_results(Outputs<S>& o, const Softmax<S>& softmax, Shared<S>& s, const ForwardParams& f, const Item& item,
-                       float c) {
+PTX void store_results(Outputs<S>& o, const Softmax<S>& softmax, Shared<S>& s, const ForwardParams& f,
+                       const Item& item) {
   using Sh = Shape<S>;
   constexpr bool to_float = sizeof(typename S::Output) == 4;
   const int rows = rows_of<S>(item);
@@ -156,7 +156,7 @@ PTX void store_results(Outputs<S>& o, const Softmax<S>& softmax, Shared<S>& s, c
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = warp_row<S>() + m * 16 + fragment_row(half);
-      const float sum = softmax.sum[m][half * 2], reference = ptx::mul(softmax.largest[m][half], c);
+      const float sum = softmax.sum(m, half), reference = ptx::mul(softmax.largest[m][half], item.exponent);
       float exact = softmax.exact[m][half];
       if constexpr (Softmax<S>::exact_sums) {
         exact += ptx::shfl_xor(exact, 1);

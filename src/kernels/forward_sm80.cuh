@@ -21,7 +21,6 @@ struct Forward {
   QueryFragments<S> queries;
   Softmax<S> softmax;
   Outputs<S> o;
-  float c;         // from scores to exponents of 2
   bool selecting;  // the second pass, where there was something not finite
 
   DEVICE void clear() {
@@ -38,97 +37,98 @@ struct Forward {
     const Place<S> at = Place<S>::make(item, tile_of(entry));
     if constexpr (S::scored) change_scores<S>(x, at, p);
     if (!is_full(entry)) mask_scores<S>(x, at, p);
-    softmax.raise(x, c);
+    softmax.raise(x, item.exponent);
   }
 
-  // O += P V. While selecting, what is not finite goes another way.
-  DEVICE void add_values(const Scores<S>& x, i32 entry, int stage) {
+  // O += P V. While selecting, what is not finite is left out.
+  DEVICE void add_values(const Scores<S>& x, int stage) {
+    typename Softmax<S>::Probabilities probabilities;
+    softmax.exponentiate_first(probabilities, x, item.exponent);
     if (selecting) {
       clear_not_finite<S>(s, stage);
       __syncthreads();
-      add_not_finite<S>(o, x, s, keys, tile_of(entry));
     }
-    softmax.add_values(o, x, s.v[stage], c);
+    softmax.add_values(o, probabilities, x, s.v[stage], item.exponent);
+  }
+
+  // The tile of a round, with its bit, or no_tile. Those of the first rounds, and those after, by one thread; what it
+  // writes is read behind the next barrier.
+  DEVICE i32 entry(int round) const { return s.entries[round % entry_ring]; }
+  DEVICE void walk(int round) {
+    if (threadIdx.x == 0) s.entries[round % entry_ring] = s.tiles.next(p.f, item);
+  }
+  DEVICE void start_walk(int rounds) {
+    if (threadIdx.x == 0) {
+      s.tiles = KeyTiles<S>::start(p.f, item);
+#pragma unroll 1
+      for (int round = 0; round < rounds; ++round) s.entries[round] = s.tiles.next(p.f, item);
+    }
+    __syncthreads();
   }
 
   // Pages: where the rows of the first tiles are, for all threads.
-  DEVICE void look_up_now(u32 parity, i32 entry) {
+  DEVICE void look_up_now(int round) {
     if constexpr (S::paged) {
-      keys.look_up(entry);
-      if (entry >= 0) keys.keep(s, parity, tile_of(entry));
+      keys.look_up(entry(round));
+      if (entry(round) >= 0) keys.keep(s, round, tile_of(entry(round)));
       __syncthreads();
     }
   }
 
-  // Several stages: a tile is loaded while those before it are worked on; one barrier a tile.
+  // Several stages: a tile is loaded while those before it are worked on; one barrier a tile. The first rounds only
+  // load.
   DEVICE void stream() {
     constexpr int ahead = S::stages - 1;
-    i32 entry[S::stages + 1];  // of the tile in hand and of those to come
-    u32 parity = 0;            // of the rows of entry[ahead], where pages are
-    KeyTiles<S> tiles = KeyTiles<S>::start(p.f, item);
-#pragma unroll
-    for (int i = 0; i < ahead; ++i) {
-      entry[i] = tiles.next(p.f, item);
-      look_up_now(parity, entry[i]);
-      if (entry[i] >= 0) keys.load(s, i, parity, tile_of(entry[i]));
+    start_walk(ahead + 2);
+    look_up_now(0);
+    int stage = 1;  // of the tile in hand; the place before it is filled
+    for (int round = -ahead; round < 0 || entry(round) >= 0; ++round) {
+      if (round >= 0) {
+        ptx::cp_async_wait<ahead - 1>();
+        __syncthreads();  // this tile has landed, for everyone; everyone has left the one before
+      }
+      const i32 coming = entry(round + ahead);
+      if (coming >= 0) keys.load(s, stage == 0 ? ahead : stage - 1, round + ahead, tile_of(coming));
       ptx::cp_async_commit();
-      parity ^= 1;
-    }
-    entry[ahead] = tiles.next(p.f, item);
-    look_up_now(parity, entry[ahead]);
-    if constexpr (S::q_registers) {
-      ptx::cp_async_wait<ahead - 1>();
-      __syncthreads();
-      queries.read();
-    }
-    for (int stage = 0; entry[0] >= 0; stage = stage + 1 == S::stages ? 0 : stage + 1) {
-      ptx::cp_async_wait<ahead - 1>();
-      __syncthreads();  // this tile has landed, for everyone; everyone has left the one before
-      if (entry[ahead] >= 0) keys.load(s, stage == 0 ? ahead : stage - 1, parity, tile_of(entry[ahead]));
-      ptx::cp_async_commit();
-      entry[S::stages] = tiles.next(p.f, item);
-      keys.look_up(entry[S::stages]);
-      Scores<S> x;
-      multiply_keys<S>(x, queries, s.k[stage]);
-      score(x, entry[0]);
-      add_values(x, entry[0], stage);
-      if (entry[S::stages] >= 0) keys.keep(s, parity ^ 1, tile_of(entry[S::stages]));
-      parity ^= 1;
-#pragma unroll
-      for (int i = 0; i < S::stages; ++i) entry[i] = entry[i + 1];
+      if (round < 0) {
+        look_up_now(round + ahead + 1);
+      } else {
+        walk(round + ahead + 2);
+        keys.look_up(entry(round + ahead + 1));
+        if (S::q_registers && round == 0) queries.read(s.q);
+        Scores<S> x;
+        multiply_keys<S>(x, queries, s.q, s.k[stage]);
+        score(x, entry(round));
+        add_values(x, stage);
+        keys.keep(s, round + ahead + 1, tile_of(entry(round + ahead + 1)));
+      }
+      stage = stage + 1 == S::stages ? 0 : stage + 1;
     }
   }
 
   // One stage: values are loaded while keys are multiplied, the next keys while values are; two barriers a tile.
   DEVICE void stream_single() {
-    u32 parity = 0;  // of the rows of `entry`
-    KeyTiles<S> tiles = KeyTiles<S>::start(p.f, item);
-    i32 entry = tiles.next(p.f, item);
-    look_up_now(parity, entry);
-    if (entry >= 0) keys.load_k(s, 0, parity, tile_of(entry));
+    start_walk(2);
+    look_up_now(0);
+    if (entry(0) >= 0) keys.load_k(s, 0, 0, tile_of(entry(0)));
     ptx::cp_async_commit();
-    if constexpr (S::q_registers) {
-      ptx::cp_async_wait<0>();
-      __syncthreads();
-      queries.read();
-    }
-    while (entry >= 0) {
+    for (int round = 0; entry(round) >= 0; ++round) {
       ptx::cp_async_wait<0>();
       __syncthreads();  // the keys have landed; everyone has left the values before
-      keys.load_v(s, 0, parity, tile_of(entry));
+      keys.load_v(s, 0, round, tile_of(entry(round)));
       ptx::cp_async_commit();
-      const i32 next = tiles.next(p.f, item);
-      keys.look_up(next);
+      walk(round + 2);
+      keys.look_up(entry(round + 1));
+      if (S::q_registers && round == 0) queries.read(s.q);
       Scores<S> x;
-      multiply_keys<S>(x, queries, s.k[0]);
-      score(x, entry);
-      if (next >= 0) keys.keep(s, parity ^ 1, tile_of(next));
+      multiply_keys<S>(x, queries, s.q, s.k[0]);
+      score(x, entry(round));
+      keys.keep(s, round + 1, tile_of(entry(round + 1)));
       ptx::cp_async_wait<0>();
       __syncthreads();  // the values have landed; everyone has left the keys
-      if (next >= 0) keys.load_k(s, 0, parity ^ 1, tile_of(next));
+      if (entry(round + 1) >= 0) keys.load_k(s, 0, round + 1, tile_of(entry(round + 1)));
       ptx::cp_async_commit();
-      add_values(x, entry, 0);
-      entry = next, parity ^= 1;
+      add_values(x, 0);
     }
   }
 };
@@ -148,16 +148,22 @@ PTX void turn_queries(Shared<S>& s, float scale) {
 
 template <class S>
 PTX void forward_sm80(const typename S::Params& p) {
-  const u32 splits = S::split ? (u32)p.f.splits : 1;
-  const Item item = find_item<S>(p.f, blockIdx.x / splits, blockIdx.x % splits);
-  if (!item.any) return;
   Shared<S>& s = ptx::shared_memory<Shared<S>>();
-  Forward<S> work{p, item, s};
-  work.keys = KeySource<S>::make(p.f, item);
-  work.queries = QueryFragments<S>::make(s.q);
-  work.selecting = false;
+  {
+    const u32 splits = S::split ? (u32)p.f.splits : 1;
+    Item item = find_item<S>(p.f, blockIdx.x / splits, blockIdx.x % splits);
+    if (!item.any) return;
+    set_tiles<S>(p.f, item);
+    KeySource<S>::set(p.f, item);
+    const float scale = p.f.scale;
+    item.exponent = S::scored || scale == 0 ? log2_e : ptx::mul(scale < 0 ? -scale : scale, log2_e);
+    if (threadIdx.x == 0) s.item = item;
+    __syncthreads();
+  }
+  const Item& item = s.item;
   const float scale = p.f.scale;
-  work.c = S::scored || scale == 0 ? log2_e : ptx::mul(scale < 0 ? -scale : scale, log2_e);
+  Forward<S> work{p, item, s, KeySource<S>::make(p.f, item)};
+  work.selecting = false;
 
   load_queries<S>(s, p.f, item);
   if (!S::scored && scale <= 0) {
@@ -176,7 +182,12 @@ PTX void forward_sm80(const typename S::Params& p) {
     if (!ptx::syncthreads_or(!work.selecting && any_not_finite<S>(work.o, rows_of<S>(item)))) break;
     work.selecting = true;
   }
-  store_results<S>(work.o, work.softmax, s, p.f, item, work.c);
+  store_results<S>(work.o, work.softmax, s, p.f, item);
+  if (work.selecting) {
+    __syncthreads();
+    const i32 end = item.tiles_end * S::k_tile;
+    add_not_finite<S>(p, item, work.keys, item.tiles_begin * S::k_tile, end < item.n_k ? end : item.n_k);
+  }
 }
 
 }  // namespace tessera_kernels

@@ -13,27 +13,35 @@ PTX bool is_full(i32 entry) { return (entry & full_tile_bit) != 0; }
 
 PTX i64 floor_div(i64 a, i64 b) { return (a >= 0 ? a : a - b + 1) / b; }
 
-// Tiles come in segments [tile, end), each full or not. refill() finds the next segment at or after `tile`.
+// The tiles that the item's split has of the keys: all of them without masks.
 template <class S>
-struct KeyTiles {
-  i32 tile, end;
-  bool full;
-  i32 first, last;  // of this split: [first, last)
-  // bands
-  i32 band;
-  // runs
+PTX void set_tiles(const ForwardParams& f, Item& item) {
+  item.tiles_begin = 0, item.tiles_end = (item.n_k + S::k_tile - 1) / S::k_tile;
+  if constexpr (S::split) {
+    const i32 tiles = (i32)(f.kv_split / S::k_tile), begin = (i32)item.split * tiles;
+    item.tiles_begin = begin;
+    if (begin + tiles < item.tiles_end) item.tiles_end = begin + tiles;
+  }
+}
+
+// Where the runs of a work list are.
+template <bool Runs>
+struct RunState {};
+template <>
+struct RunState<true> {
   const KeyRun *run, *run_end;
-  KeyRun ahead;  // the run after, read before it is needed
+  KeyRun ahead;  // read before it is needed
+};
+
+// Tiles come in segments [tile, end), each full or not. refill() finds the next segment at or after `tile`. Few
+// registers: the loop around it has none to spare.
+template <class S>
+struct alignas(16) KeyTiles : RunState<S::keys == Keys::runs> {
+  i32 tile, end;  // end: with full_tile_bit
 
   static DEVICE KeyTiles start(const ForwardParams& f, const Item& item) {
     KeyTiles t{};
-    t.first = 0, t.last = (item.n_k + S::k_tile - 1) / S::k_tile;
-    if constexpr (S::split) {
-      const i32 tiles = (i32)(f.kv_split / S::k_tile), begin = (i32)item.split * tiles;
-      if (begin > t.first) t.first = begin;
-      if (begin + tiles < t.last) t.last = begin + tiles;
-    }
-    t.tile = t.end = t.first;
+    t.tile = t.end = item.tiles_begin;
     if constexpr (S::keys == Keys::runs) {
       const i64 tile = S::packed ? item.tile_of_all : item.tile;
       const i64 map = (item.sequence * f.runs_batch + item.head * f.runs_head) * f.runs_tiles;
@@ -46,16 +54,21 @@ struct KeyTiles {
 
   // The next tile with its bit, or no_tile.
   DEVICE i32 next(const ForwardParams& f, const Item& item) {
-    if (tile >= end && !refill(f, item)) return no_tile;
-    return tile++ | (full ? full_tile_bit : 0);
+    if (tile >= tile_of(end) && !refill(f, item)) return no_tile;
+    return tile++ | (end & full_tile_bit);
   }
 
+ private:
+  DEVICE void set(bool full, i32 to, const Item& item) {
+    if (to > item.tiles_end) to = item.tiles_end;
+    end = to | (full ? full_tile_bit : 0);
+  }
   DEVICE bool refill(const ForwardParams& f, const Item& item) {
-    if (tile >= last) return false;
+    if (tile >= item.tiles_end) return false;
     if constexpr (S::keys == Keys::all) {
       // The last tile may reach beyond the keys.
       const i32 whole = S::masked ? 0 : item.n_k / S::k_tile;
-      full = tile < whole, end = full && whole < last ? whole : last;
+      set(tile < whole, tile < whole ? whole : item.tiles_end, item);
       return true;
     } else if constexpr (S::keys == Keys::bands) {
       return refill_from_bands(f, item);
@@ -68,7 +81,7 @@ struct KeyTiles {
     constexpr i32 queries = S::q_tile / S::heads;
     const i32 last_query = item.first_query + queries < item.n_q ? item.first_query + queries - 1 : item.n_q - 1;
     const i64 q_first = item.first_query + item.offset, q_last = last_query + item.offset;
-    for (; band < S::bands; ++band) {
+    for (int band = 0; band < S::bands; ++band) {
       const i64 lo = f.band_lo[band], hi = f.band_hi[band], n_k = item.n_k;
       // Keys that some query sees, and keys that all see: [begin, end) each.
       const i64 some_begin = clamp(q_first + lo, 0, n_k), some_end = clamp(q_last + hi + 1, 0, n_k);
@@ -77,11 +90,10 @@ struct KeyTiles {
       const i32 from = (i32)some_begin / S::k_tile, to = ((i32)some_end + S::k_tile - 1) / S::k_tile;
       const i32 whole_from = ((i32)all_begin + S::k_tile - 1) / S::k_tile, whole_to = (i32)all_end / S::k_tile;
       if (from > tile) tile = from;
-      if (tile >= last) return false;
+      if (tile >= item.tiles_end) return false;
       if (tile >= to) continue;
-      full = whole_from <= tile && tile < whole_to;
-      end = full ? whole_to : tile < whole_from && whole_from < whole_to ? whole_from : to;
-      if (end > last) end = last;
+      const bool full = whole_from <= tile && tile < whole_to;
+      set(full, full ? whole_to : tile < whole_from && whole_from < whole_to ? whole_from : to, item);
       return true;
     }
     return false;
@@ -89,18 +101,17 @@ struct KeyTiles {
 
   DEVICE bool refill_from_runs(const Item& item) {
     const i32 whole = item.n_k / S::k_tile;
-    while (run < run_end) {
-      const i32 from = (i32)ahead.begin, to = (i32)(ahead.end_full & 0x7fffffffu);
-      const bool run_full = ahead.end_full >> 31;
+    while (this->run < this->run_end) {
+      const i32 from = (i32)this->ahead.begin, to = (i32)(this->ahead.end_full & 0x7fffffffu);
+      const bool run_full = this->ahead.end_full >> 31;
       if (tile < from) tile = from;
-      if (tile >= last) return false;
+      if (tile >= item.tiles_end) return false;
       if (tile >= to) {
-        if (++run < run_end) ahead = *run;
+        if (++this->run < this->run_end) this->ahead = *this->run;
         continue;
       }
-      full = run_full && tile < whole;
-      end = full && whole < to ? whole : to;
-      if (end > last) end = last;
+      const bool full = run_full && tile < whole;
+      set(full, full && whole < to ? whole : to, item);
       return true;
     }
     return false;

@@ -24,11 +24,16 @@ BOTH constexpr int padded_dim(int dim) { return (dim + 15) / 16 * 16; }
 // constant away from a lane's first, for any dim, and costs no instruction (docs/kernels/forward_sm80.md).
 BOTH constexpr int row_pitch(int dim) { return padded_dim(dim) + 8; }
 
+// Of what a block knows of its work: struct Item, the key tiles to come, and how they are found.
+constexpr int item_bytes = 112, entry_ring = 8;
+BOTH constexpr int work_bytes(bool runs) { return item_bytes + 4 * entry_ring + (runs ? 32 : 16); }
+
 // Shared memory of a block of the forward kernel. The rows of O leave through the memory of Q.
-BOTH constexpr long long forward_shared_bytes(int q_tile, int k_tile, int stages, int dim, int dim_v, bool paged) {
+BOTH constexpr long long forward_shared_bytes(int q_tile, int k_tile, int stages, int dim, int dim_v, bool paged,
+                                              bool runs = true) {
   const int widest = dim > dim_v ? dim : dim_v;
-  return 2LL * q_tile * row_pitch(widest) + 2LL * stages * k_tile * (row_pitch(dim) + row_pitch(dim_v)) + 4LL * k_tile +
-         (paged ? 32LL * k_tile : 0);
+  return 2LL * q_tile * row_pitch(widest) + 2LL * stages * k_tile * (row_pitch(dim) + row_pitch(dim_v)) +
+         work_bytes(runs) + (paged ? 32LL * k_tile : 0);
 }
 
 constexpr int combine_threads = 128;

@@ -21,35 +21,56 @@ PTX void copy(E* to, const E* from, int elements) {
 // each row, so that a thread's places are constants away from its first.
 template <int Rows, int Dim, int Pitch, int Threads, int Bytes>
 struct TileCopy {
+ public:
   static constexpr int width = Bytes / 2, copies = padded_dim(Dim) / width;  // elements of a copy, copies of a row
   static constexpr int lanes = (copies & -copies) < 32 ? (copies & -copies) : 32;
   static constexpr int rows_at_once = Threads / lanes;
 
-  // row_of(r): where row r < rows begins.
+  // row_of(r): where row r < rows begins. Rows that are not there become zeros.
   template <class E, class RowOf>
   static DEVICE void run(E* tile, int rows, const RowOf& row_of) {
-    if (rows >= Rows) some<true>(tile, rows, row_of);
-    else some<false>(tile, rows, row_of);
-  }
-  template <bool Whole, class E, class RowOf>
-  static DEVICE void some(E* tile, int rows, const RowOf& row_of) {
-    const int lane = (int)threadIdx.x % lanes, first = (int)threadIdx.x / lanes;
+    const int thread = (int)ptx::thread_here(), first = thread / lanes, column = thread % lanes * width;
+    E* const to = tile + first * Pitch + column;
 #pragma unroll
     for (int pass = 0; pass < Rows; pass += rows_at_once) {
       const int r = first + pass;
-      if (Rows % rows_at_once == 0 || r < Rows) {
-        const bool there = Whole || r < rows;
-        const E* const from = row_of(Whole || there ? r : 0) + lane * width;
+      if (Rows % rows_at_once == 0 || r < Rows)
+        copy_row<false>(to + pass * Pitch, row_of(r < rows ? r : 0) + column, column, r < rows);
+    }
+  }
+  // Rows `stride` apart. A tile of which all rows are there is copied without a question.
+  template <class E>
+  static DEVICE void dense(E* tile, int rows, const E* from, i64 stride) {
+    const int thread = (int)ptx::thread_here(), first = thread / lanes, column = thread % lanes * width;
+    E* const to = tile + first * Pitch + column;
+    from += first * stride + column;
+    const int left = rows - first;  // of them from this thread's first one on
+    if (rows >= Rows) {
 #pragma unroll
-        for (int c = 0; c < copies; c += lanes) {
-          int elements = width;
-          if ((c + lanes) * width > Dim) {  // may reach beyond the dim
-            const int left = Dim - (c + lane) * width;
-            elements = left < 0 ? 0 : left < width ? left : width;
-          }
-          copy<Bytes>(tile + r * Pitch + (c + lane) * width, from + (elements ? c * width : 0), there ? elements : 0);
-        }
+      for (int pass = 0; pass < Rows; pass += rows_at_once, from += rows_at_once * stride)
+        if (Rows % rows_at_once == 0 || first + pass < Rows) copy_row<true>(to + pass * Pitch, from, column, true);
+    } else {
+#pragma unroll
+      for (int pass = 0; pass < Rows; pass += rows_at_once, from += rows_at_once * stride)
+        if (Rows % rows_at_once == 0 || first + pass < Rows)
+          copy_row<false>(to + pass * Pitch, from, column, pass < left);
+    }
+  }
+
+ private:
+  // From this thread's first column on.
+  template <bool There, class E>
+  static DEVICE void copy_row(E* to, const E* from, int column, bool there) {
+#pragma unroll
+    for (int c = 0; c < copies; c += lanes) {
+      int elements = width;
+      const E* at = from + c * width;
+      if ((c + lanes) * width > Dim) {  // may reach beyond the dim
+        const int left = Dim - c * width - column;
+        elements = left < 0 ? 0 : left < width ? left : width;
+        if (left <= 0) at = from - column;
       }
+      copy<Bytes>(to + c * width, at, There || there ? elements : 0);
     }
   }
 };
@@ -69,95 +90,96 @@ struct Divider {
 template <class S, bool Paged = S::paged>
 struct KeySource {
   using E = typename S::Element;
-  const E *k, *v;  // of key 0
-  i64 k_token, v_token;
-  i32 n_k;
+  const ForwardParams& f;
+  const Item& item;
 
-  static DEVICE KeySource make(const ForwardParams& f, const Item& item) {
+  static DEVICE void set(const ForwardParams& f, Item& item) {
     const i64 token = item.k_begin, head = item.head_kv, batch = S::packed && !S::lengths ? 0 : item.sequence;
-    return {static_cast<const E*>(f.k.data) + batch * f.k.batch + token * f.k.token + head * f.k.head,
-            static_cast<const E*>(f.v.data) + batch * f.v.batch + token * f.v.token + head * f.v.head, f.k.token,
-            f.v.token, item.n_k};
+    item.k = static_cast<const E*>(f.k.data) + batch * f.k.batch + token * f.k.token + head * f.k.head;
+    item.v = static_cast<const E*>(f.v.data) + batch * f.v.batch + token * f.v.token + head * f.v.head;
   }
+  static DEVICE KeySource make(const ForwardParams& f, const Item& item) { return {f, item}; }
   // Pages alone have to be looked up.
   DEVICE void look_up(i32) {}
-  DEVICE void keep(Shared<S>&, u32, i32) const {}
-  DEVICE void load_k(Shared<S>& s, int stage, u32, i32 tile) const {
-    const E* const first = k + (i64)tile * S::k_tile * k_token;
-    TileCopy<S::k_tile, S::dim, Shape<S>::k_pitch, Shape<S>::threads, S::k_copy>::run(
-        s.k[stage], n_k - tile * S::k_tile, [&](int r) { return first + r * k_token; });
+  DEVICE void keep(Shared<S>&, int, i32) const {}
+  DEVICE void load_k(Shared<S>& s, int stage, int, i32 tile) const {
+    TileCopy<S::k_tile, S::dim, Shape<S>::k_pitch, Shape<S>::threads, S::k_copy>::dense(
+        s.k[stage], item.n_k - tile * S::k_tile, key(tile * S::k_tile), f.k.token);
   }
-  DEVICE void load_v(Shared<S>& s, int stage, u32, i32 tile) const {
-    const E* const first = v + (i64)tile * S::k_tile * v_token;
-    TileCopy<S::k_tile, S::dim_v, Shape<S>::v_pitch, Shape<S>::threads, S::v_copy>::run(
-        s.v[stage], n_k - tile * S::k_tile, [&](int r) { return first + r * v_token; });
+  DEVICE void load_v(Shared<S>& s, int stage, int, i32 tile) const {
+    TileCopy<S::k_tile, S::dim_v, Shape<S>::v_pitch, Shape<S>::threads, S::v_copy>::dense(
+        s.v[stage], item.n_k - tile * S::k_tile, value(tile * S::k_tile), f.v.token);
   }
-  DEVICE void load(Shared<S>& s, int stage, u32 parity, i32 tile) const {
-    load_k(s, stage, parity, tile), load_v(s, stage, parity, tile);
+  DEVICE void load(Shared<S>& s, int stage, int round, i32 tile) const {
+    load_k(s, stage, round, tile), load_v(s, stage, round, tile);
   }
   // Of a key: where it has come from.
-  DEVICE const E* value(i32 key) const { return v + key * v_token; }
+  DEVICE const E* key(i32 i) const { return static_cast<const E*>(item.k) + i * f.k.token; }
+  DEVICE const E* value(i32 i) const { return static_cast<const E*>(item.v) + i * f.v.token; }
 };
 
 // Pages of any size: where each row of a tile lies is written to shared memory before the tile is loaded. The numbers
-// of the pages are read a tile earlier still (look_up), and kept when they have come (keep): `parity` 0 and 1 in turn.
+// of the pages are read a tile earlier still (look_up), and kept when they have come (keep). Rounds have one of two
+// places in turn.
 template <class S>
 struct KeySource<S, true> {
   using E = typename S::Element;
   static constexpr int own = (S::k_tile + Shape<S>::threads - 1) / Shape<S>::threads;  // rows that a thread looks up
-  const ForwardParams* f;
-  const E *k, *v;    // of page 0
-  const i32* table;  // of the sequence
+  const ForwardParams& f;
+  const Item& item;
   Divider page_size;
-  i32 n_k;
   i32 pages[own];
 
-  static DEVICE KeySource make(const ForwardParams& f, const Item& item) {
-    KeySource source{};
-    source.f = &f;
-    source.k = static_cast<const E*>(f.k.data) + item.head_kv * f.k.head;
-    source.v = static_cast<const E*>(f.v.data) + item.head_kv * f.v.head;
-    source.table = f.block_table + item.sequence * f.table_stride;
-    source.page_size = Divider::make(f.page_size < 0x7fffffff ? (u32)f.page_size : 0x7fffffffu);
-    source.n_k = item.n_k;
-    return source;
+  static DEVICE void set(const ForwardParams& f, Item& item) {
+    item.k = static_cast<const E*>(f.k.data) + item.head_kv * f.k.head;
+    item.v = static_cast<const E*>(f.v.data) + item.head_kv * f.v.head;
   }
+  static DEVICE KeySource make(const ForwardParams& f, const Item& item) {
+    return {f, item, Divider::make(f.page_size < 0x7fffffff ? (u32)f.page_size : 0x7fffffffu), {}};
+  }
+  DEVICE i32 page(u32 number) const { return f.block_table[item.sequence * f.table_stride + number]; }
   DEVICE void look_up(i32 entry) {
     const i32 tile = entry & 0x3fffffff;
 #pragma unroll
     for (int i = 0; i < own; ++i) {
       const i32 r = (i32)threadIdx.x + i * Shape<S>::threads, key = tile * S::k_tile + r;
-      pages[i] = entry >= 0 && r < S::k_tile && key < n_k ? table[page_size.divide((u32)key)] : 0;
+      pages[i] = entry >= 0 && r < S::k_tile && key < item.n_k ? page(page_size.divide((u32)key)) : 0;
     }
   }
-  DEVICE void keep(Shared<S>& s, u32 parity, i32 tile) const {
+  DEVICE void keep(Shared<S>& s, int round, i32 tile) const {
 #pragma unroll
     for (int i = 0; i < own; ++i) {
       const i32 r = (i32)threadIdx.x + i * Shape<S>::threads;
       if (r >= S::k_tile) continue;
       const u32 key = (u32)(tile * S::k_tile + r), in_page = key - page_size.divide(key) * page_size.by;
-      const bool there = pages[i] >= 0 && pages[i] < f->pages;
-      if (!there && key < (u32)n_k && f->sequences.error) ptx::atomic_or(f->sequences.error, error_block_table);
+      const bool there = pages[i] >= 0 && pages[i] < f.pages;
+      if (!there && key < (u32)item.n_k && f.sequences.error) ptx::atomic_or(f.sequences.error, error_block_table);
       const i64 page = there ? pages[i] : 0;
-      s.rows[parity][r] = {page * f->k.batch + in_page * f->k.token, page * f->v.batch + in_page * f->v.token};
+      s.rows[round % 2][r] = {page * f.k.batch + in_page * f.k.token, page * f.v.batch + in_page * f.v.token};
     }
   }
-  DEVICE void load_k(Shared<S>& s, int stage, u32 parity, i32 tile) const {
+  DEVICE void load_k(Shared<S>& s, int stage, int round, i32 tile) const {
     TileCopy<S::k_tile, S::dim, Shape<S>::k_pitch, Shape<S>::threads, S::k_copy>::run(
-        s.k[stage], n_k - tile * S::k_tile, [&](int r) { return k + s.rows[parity][r].k; });
+        s.k[stage], item.n_k - tile * S::k_tile,
+        [&](int r) { return static_cast<const E*>(item.k) + s.rows[round % 2][r].k; });
   }
-  DEVICE void load_v(Shared<S>& s, int stage, u32 parity, i32 tile) const {
+  DEVICE void load_v(Shared<S>& s, int stage, int round, i32 tile) const {
     TileCopy<S::k_tile, S::dim_v, Shape<S>::v_pitch, Shape<S>::threads, S::v_copy>::run(
-        s.v[stage], n_k - tile * S::k_tile, [&](int r) { return v + s.rows[parity][r].v; });
+        s.v[stage], item.n_k - tile * S::k_tile,
+        [&](int r) { return static_cast<const E*>(item.v) + s.rows[round % 2][r].v; });
   }
-  DEVICE void load(Shared<S>& s, int stage, u32 parity, i32 tile) const {
-    load_k(s, stage, parity, tile), load_v(s, stage, parity, tile);
+  DEVICE void load(Shared<S>& s, int stage, int round, i32 tile) const {
+    load_k(s, stage, round, tile), load_v(s, stage, round, tile);
   }
-  DEVICE const E* value(i32 key) const {
-    const u32 number = page_size.divide((u32)key), in_page = (u32)key - number * page_size.by;
-    const i32 page = table[number];
-    return v + (page >= 0 && page < f->pages ? page : 0) * f->v.batch + in_page * f->v.token;
+  // Of a key: where it has come from.
+  DEVICE PagedRow row(i32 i) const {
+    const u32 number = page_size.divide((u32)i), in_page = (u32)i - number * page_size.by;
+    const i32 entry = page(number);
+    const i64 page = entry >= 0 && entry < f.pages ? entry : 0;
+    return {page * f.k.batch + in_page * f.k.token, page * f.v.batch + in_page * f.v.token};
   }
+  DEVICE const E* key(i32 i) const { return static_cast<const E*>(item.k) + row(i).k; }
+  DEVICE const E* value(i32 i) const { return static_cast<const E*>(item.v) + row(i).v; }
 };
 
 // Row r of the tile is query r / heads, head r % heads.

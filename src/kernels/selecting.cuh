@@ -1,64 +1,28 @@
 // What happens where values hold NaN or infinities. A key that is masked for one row and attended to by another stands
-// in the same product: 0 * NaN would reach the first. A block whose output is not finite therefore does its work again:
-// values that are not finite become zeros in shared memory, and are added, one key at a time, to the rows that attend
-// to them. Of all other rows the second pass makes the same bits as the first. Must not know: where tiles come from.
+// in the same product: 0 * NaN would reach the first. A block whose output is not finite therefore does its work again
+// with zeros in the place of what is not finite among the values: all other rows come out with the same bits. What was
+// left out is then added, pair by pair and without haste, to the rows that attend to it.
+// Must not know: where tiles come from.
 #pragma once
-#include "loader.cuh"
+#include "epilogue.cuh"
+#include "mask.cuh"
 
 namespace tessera_kernels {
 
-PTX bool is_finite(float x) { return (x < 0 ? -x : x) < ptx::infinity(); }
+template <class E>
+PTX bool is_finite(E x) {
+  return (x.bits & exponent_bits(E{})) != exponent_bits(E{});
+}
 
-// A thread for each key of the tile: zeros for what is not finite, and a note that there was something.
+// Of the values of a tile in shared memory; a thread for each key.
 template <class S>
 PTX void clear_not_finite(Shared<S>& s, int stage) {
   using E = typename S::Element;
-  constexpr u32 bits = exponent_bits(E{});
   for (int key = (int)threadIdx.x; key < S::k_tile; key += Shape<S>::threads) {
-    E* const row = s.v[stage] + key * Shape<S>::v_pitch;
-    u32 found = 0;
+#pragma unroll 1
     for (int i = 0; i < S::dim_v; ++i) {
-      if ((row[i].bits & bits) != bits) continue;
-      found = 1, row[i] = E{0};
-    }
-    s.not_finite[key] = found;
-  }
-}
-
-// Before the tile's products: x are the scores, -inf where masked.
-template <class S>
-PTX void add_not_finite(Outputs<S>& o, const Scores<S>& x, const Shared<S>& s, const KeySource<S>& keys, i32 tile) {
-  using Sh = Shape<S>;
-  for (int key = 0; key < S::k_tile; ++key) {
-    if (s.not_finite[key] == 0) continue;
-    // Which rows attend to it: the lane that has its column tells the other three of the quad.
-    u32 attended = 0;
-#pragma unroll
-    for (int m = 0; m < Sh::row_groups; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int n = 0; n < Sh::key_groups; ++n) {
-          const float score = key % 2 ? x[m][n][half * 2 + 1] : x[m][n][half * 2];
-          if (n == key / 8 && score != -ptx::infinity()) attended |= 1u << (m * 2 + half);
-        }
-      }
-    }
-    attended = ptx::shfl_idx(attended, (u32)(lane() / 4 * 4 + key % 8 / 2));
-    const typename S::Element* const value = keys.value(tile * S::k_tile + key);
-#pragma unroll
-    for (int n = 0; n < Sh::dim_groups; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int i = n * 8 + fragment_column() + e;
-        const float y = i < S::dim_v ? ptx::to_float(value[i]) : 0.0f;
-#pragma unroll
-        for (int m = 0; m < Sh::row_groups; ++m) {
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            if (!is_finite(y) && (attended >> (m * 2 + half) & 1)) o[m][n][half * 2 + e] += y;
-        }
-      }
+      E& x = s.v[stage][key * Shape<S>::v_pitch + i];
+      if (!is_finite(x)) x = E{0};
     }
   }
 }
@@ -79,6 +43,64 @@ PTX bool any_not_finite(const Outputs<S>& o, int rows) {
     }
   }
   return found;
+}
+
+// Whether row r attends to a key: the mask's answer, and a score that is not -inf. By a whole warp.
+template <class S>
+PTX bool attends(const typename S::Params& p, const Item& item, const KeySource<S>& keys, int r, i32 key) {
+  using P = typename S::Position;
+  const i64 q = item.offset + item.first_query + r / S::heads, h = item.head + r % S::heads;
+  bool attended = true;
+  if constexpr (S::keys == Keys::bands) {
+    attended = false;
+    for (int band = 0; band < S::bands; ++band)
+      attended = attended || (key >= q + p.f.band_lo[band] && key <= q + p.f.band_hi[band]);
+  }
+  if constexpr (S::masked) attended = attended && S::mask((P)item.sequence, (P)h, (P)q, (P)key, p);
+  if (!attended) return false;
+  const auto* const a = query_row<S>(p.f, item, r);
+  const auto* const b = keys.key(key);
+  float score = 0.0f;
+#pragma unroll 1
+  for (int i = lane(); i < S::dim; i += 32) score = ptx::fma(ptx::to_float(a[i]), ptx::to_float(b[i]), score);
+#pragma unroll 1
+  for (u32 mask = 16; mask > 0; mask /= 2) score += ptx::shfl_xor(score, mask);
+  score = ptx::mul(score, p.f.scale);
+  if constexpr (S::scored) score = S::score(score, (P)item.sequence, (P)h, (P)q, (P)key, p);
+  return score != -ptx::infinity();
+}
+
+template <class T>
+PTX float read_output(T x) {
+  if constexpr (sizeof(T) == 4) return x;
+  else return ptx::to_float(x);
+}
+
+// After the results are stored, for all of the block to see. A warp for each row.
+template <class S>
+PTX void add_not_finite(const typename S::Params& p, const Item& item, const KeySource<S>& keys, i32 begin, i32 end) {
+#pragma unroll 1
+  for (int r = warp(); r < rows_of<S>(item); r += S::warps) {
+#pragma unroll 1
+    for (i32 key = begin; key < end; ++key) {
+      const auto* const value = keys.value(key);
+      bool finite = true;
+#pragma unroll 1
+      for (int i = lane(); i < S::dim_v; i += 32) finite = finite && is_finite(value[i]);
+      if (ptx::all(finite) || !attends<S>(p, item, keys, r, key)) continue;
+#pragma unroll 1
+      for (int i = lane(); i < S::dim_v; i += 32) {
+        if (is_finite(value[i])) continue;
+        const float y = ptx::to_float(value[i]);
+        if constexpr (S::split) {
+          p.f.partial_o[partial_row<S>(p.f, item, (i32)item.split, r) * S::dim_v + i] += y;
+        } else {
+          auto& x = output_row<S>(p.f, item, r)[i];
+          x = rounded(read_output(x) + y, typename S::Output{});
+        }
+      }
+    }
+  }
 }
 
 }  // namespace tessera_kernels

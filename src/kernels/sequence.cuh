@@ -42,17 +42,22 @@ PTX Tokens tokens_of(const Sequences& s, const Numbers& cu, i64 sequence, i64 to
 }
 
 // The work of a block.
-struct Item {
-  bool any;  // false: the launch has more blocks than there is work
+struct alignas(16) Item {
   i64 sequence;
-  i64 tile_of_all;  // the query tile, counted over all sequences
-  u32 tile, unit, split;
+  i64 tile_of_all;       // the query tile, counted over all sequences
   i64 q_begin, k_begin;  // first rows in packed tensors
-  i32 n_q, n_k;          // tokens of the sequence
-  i64 offset;            // logical position of its first query
-  i32 first_query;       // of the tile
-  i32 head, head_kv;     // the first of the tile's query heads, and their key head
+  i64 offset;            // logical position of the sequence's first query
+  const void *k, *v;     // key 0 of the head; in pages: of page 0
+  u32 tile, unit, split;
+  i32 n_q, n_k;                // tokens of the sequence
+  i32 first_query;             // of the tile
+  i32 head, head_kv;           // the first of the tile's query heads, and their key head
+  i32 tiles_begin, tiles_end;  // key tiles of this split
+  float exponent;              // what leads from scores to exponents of 2
+  bool any;                    // false: the launch has more blocks than there is work
 };
+
+static_assert(sizeof(Item) == item_bytes, "as layout.cuh counts it");
 
 // The sequence of block `block`, one of `units` for each query tile: the largest s with tiles_before[s] * units <=
 // block. All lanes look at once: one round for 32 sequences, two for 1024.

@@ -22,8 +22,10 @@ struct Softmax {
   using Sh = Shape<S>;
   static constexpr bool exact_sums = S::lse || S::split;
   float largest[Sh::row_groups][2];  // score of each row; -inf: none attended to yet
-  float sum[Sh::row_groups][4];      // of the rounded probabilities: [0] and [2] are the rows', the others copies
-  float exact[Sh::row_groups][2];    // of the unrounded ones, of this lane's columns
+  // Of the rounded probabilities, as the matrix instruction makes them: [0] and [2] are the rows', the others copies.
+  // (A second group of rows in the place of the copies would save registers, and give its NaN to the first.)
+  float sums[Sh::row_groups][4];
+  float exact[Sh::row_groups][2];  // of the unrounded ones, of this lane's columns
   // Of the tile in hand: what the sums so far are multiplied with, and minus B.
   float shrink[Sh::row_groups][2], minus_b[Sh::row_groups][2];
 
@@ -32,7 +34,7 @@ struct Softmax {
     for (int m = 0; m < Sh::row_groups; ++m) {
       largest[m][0] = largest[m][1] = -ptx::infinity();
       exact[m][0] = exact[m][1] = 0.0f;
-      sum[m][0] = sum[m][1] = sum[m][2] = sum[m][3] = 0.0f;
+      sums[m][0] = sums[m][1] = sums[m][2] = sums[m][3] = 0.0f;
     }
   }
 
@@ -89,8 +91,7 @@ struct Softmax {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float by = shrink[m][half];
-        exact[m][half] *= by;
-        sum[m][half * 2] *= by, sum[m][half * 2 + 1] *= by;
+        sums[m][half * 2] *= by, sums[m][half * 2 + 1] *= by;
 #pragma unroll
         for (int n = 0; n < Sh::dim_groups; ++n) o[m][n][half * 2] *= by, o[m][n][half * 2 + 1] *= by;
       }
@@ -102,37 +103,45 @@ struct Softmax {
 #pragma unroll
     for (int m = 0; m < Sh::row_groups; ++m) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int half = i % 2;
-        const float(&pair)[4] = x[m][2 * step + i / 2];
-        const float lo = ptx::exp2(ptx::fma(pair[half * 2], c, minus_b[m][half]));
-        const float hi = ptx::exp2(ptx::fma(pair[half * 2 + 1], c, minus_b[m][half]));
-        if constexpr (exact_sums) exact[m][half] += lo, exact[m][half] += hi;
-        p[m][i] = pack(lo, hi, typename S::Element{});
+      for (int half = 0; half < 2; ++half) {
+        float y[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          y[i] = ptx::exp2(ptx::fma(x[m][2 * step + i / 2][half * 2 + i % 2], c, minus_b[m][half]));
+        if constexpr (exact_sums) exact[m][half] += (y[0] + y[1]) + (y[2] + y[3]);
+        p[m][half] = pack(y[0], y[1], typename S::Element{});
+        p[m][half + 2] = pack(y[2], y[3], typename S::Element{});
       }
     }
   }
+  DEVICE float sum(int m, int half) const { return sums[m][half * 2]; }
   DEVICE void add_to_sums(const u32 (&p)[Sh::row_groups][4]) {
     constexpr u32 two = ones(typename S::Element{});
 #pragma unroll
-    for (int m = 0; m < Sh::row_groups; ++m) multiply(sum[m], p[m], two, two, typename S::Element{});
+    for (int m = 0; m < Sh::row_groups; ++m) multiply(sums[m], p[m], two, two, typename S::Element{});
   }
 
-  // One tile: o = o * shrink + P V. The exponentials of the next 16 keys stand before the products of these: the warp
-  // calculates them while its tensor core is busy.
-  DEVICE void add_values(Outputs<S>& o, const Scores<S>& x, const typename S::Element* v, float c) {
-    u32 p[2][Sh::row_groups][4];
-    probabilities_first(p, x, c, o);
+  // One tile: o = o * shrink + P V, in two parts. The first so many steps of 16 keys are exponentiated before the
+  // products begin, the others while the tensor core is busy with products: as many as registers allow.
+  static constexpr int early = S::early < Sh::key_steps ? S::early : Sh::key_steps;
+  using Probabilities = u32[Sh::key_steps][Sh::row_groups][4];
+  DEVICE void exponentiate_first(Probabilities& p, const Scores<S>& x, float c) {
+#pragma unroll
+    for (int m = 0; m < Sh::row_groups; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) exact[m][half] *= shrink[m][half];
+    }
+#pragma unroll
+    for (int step = 0; step < early; ++step) probabilities(p[step], x, step, c);
+  }
+  DEVICE void add_values(Outputs<S>& o, Probabilities& p, const Scores<S>& x, const typename S::Element* v, float c) {
+    shrink_sums(o);
 #pragma unroll
     for (int step = 0; step < Sh::key_steps; ++step) {
-      if (step + 1 < Sh::key_steps) probabilities(p[(step + 1) % 2], x, step + 1, c);
-      multiply_values<S>(o, p[step % 2], v, step);
-      add_to_sums(p[step % 2]);
+      if (step + early < Sh::key_steps) probabilities(p[step + early], x, step + early, c);
+      multiply_values<S>(o, p[step], v, step);
+      add_to_sums(p[step]);
     }
-  }
-  DEVICE void probabilities_first(u32 (&p)[2][Sh::row_groups][4], const Scores<S>& x, float c, Outputs<S>& o) {
-    shrink_sums(o);
-    probabilities(p[0], x, 0, c);
   }
 };
 

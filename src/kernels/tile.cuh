@@ -3,9 +3,11 @@
 // queries: with 32 rows the tensor core needs half the shared-memory bandwidth. Must not know: masks, softmax, where
 // tiles come from.
 #pragma once
+#include "key_tiles.cuh"
 #include "layout.cuh"
 #include "ptx/arithmetic.cuh"
 #include "ptx/matrix.cuh"
+#include "ptx/warp.cuh"
 
 namespace tessera_kernels {
 
@@ -38,7 +40,10 @@ struct alignas(16) Shared : PagedRows<S::k_tile, S::paged> {
   typename S::Element q[S::q_tile * Shape<S>::q_pitch];
   typename S::Element k[S::stages][S::k_tile * Shape<S>::k_pitch];
   typename S::Element v[S::stages][S::k_tile * Shape<S>::v_pitch];
-  u32 not_finite[S::k_tile];  // selecting: whether the value of a key holds something that is not finite
+  // What the block works on: here and not in registers, of which the loop has none to spare.
+  Item item;
+  i32 entries[entry_ring];  // the key tile of each round, a few rounds ahead
+  KeyTiles<S> tiles;        // thread 0's
 };
 
 // What a thread keeps of its warp's rows. Of group m it has rows g and g + 8, g = lane / 4: half 0 and 1.
@@ -65,43 +70,45 @@ PTX int warp() { return (int)threadIdx.x / 32; }
 // Of element e (0 to 3) of a fragment: its row within 16 and its column within 8.
 PTX int fragment_row(int half) { return lane() / 4 + half * 8; }
 PTX int fragment_column() { return lane() % 4 * 2; }
+// Where a lane's row of the four matrices of an ldmatrix lies: rows 0 to 15, then the same ones eight columns on.
+template <int Pitch>
+PTX int matrix_row() {
+  const int lane = (int)ptx::thread_here() % 32;
+  return lane % 16 * Pitch + lane / 16 * 8;
+}
 template <class S>
 PTX int warp_row() {
   return warp() * Shape<S>::row_groups * 16;
 }
 
+// Where a lane's row of the warp's queries begins.
+template <class S>
+PTX const typename S::Element* query_matrix_row(const typename S::Element* q) {
+  return q + warp_row<S>() * Shape<S>::q_pitch + matrix_row<Shape<S>::q_pitch>();
+}
+template <class S>
+PTX void read_queries(u32 (&a)[Shape<S>::row_groups][4], const typename S::Element* row, int step) {
+#pragma unroll
+  for (int m = 0; m < Shape<S>::row_groups; ++m) ptx::ldmatrix_x4(a[m], row + m * 16 * Shape<S>::q_pitch + step * 16);
+}
+
 // The warp's queries as fragments: in registers, or read from shared memory whenever they are needed.
 template <class S, bool Registers = S::q_registers>
 struct QueryFragments {
-  const typename S::Element* rows;  // this lane's row
-  static DEVICE QueryFragments make(const typename S::Element* q) {
-    return {q + (warp_row<S>() + lane() % 16) * Shape<S>::q_pitch + lane() / 16 * 8};
-  }
-  DEVICE void read() {}
-  DEVICE void get(u32 (&a)[Shape<S>::row_groups][4], int step) const {
-#pragma unroll
-    for (int m = 0; m < Shape<S>::row_groups; ++m)
-      ptx::ldmatrix_x4(a[m], rows + m * 16 * Shape<S>::q_pitch + step * 16);
+  DEVICE void read(const typename S::Element*) {}
+  DEVICE void get(u32 (&a)[Shape<S>::row_groups][4], const typename S::Element* row, int step) const {
+    read_queries<S>(a, row, step);
   }
 };
 template <class S>
 struct QueryFragments<S, true> {
-  const typename S::Element* rows;
   u32 held[Shape<S>::dim_steps][Shape<S>::row_groups][4];
-  static DEVICE QueryFragments make(const typename S::Element* q) {
-    QueryFragments f;
-    f.rows = q + (warp_row<S>() + lane() % 16) * Shape<S>::q_pitch + lane() / 16 * 8;
-    return f;
-  }
-  DEVICE void read() {
+  DEVICE void read(const typename S::Element* q) {
+    const typename S::Element* const row = query_matrix_row<S>(q);
 #pragma unroll
-    for (int step = 0; step < Shape<S>::dim_steps; ++step) {
-#pragma unroll
-      for (int m = 0; m < Shape<S>::row_groups; ++m)
-        ptx::ldmatrix_x4(held[step][m], rows + m * 16 * Shape<S>::q_pitch + step * 16);
-    }
+    for (int step = 0; step < Shape<S>::dim_steps; ++step) read_queries<S>(held[step], row, step);
   }
-  DEVICE void get(u32 (&a)[Shape<S>::row_groups][4], int step) const {
+  DEVICE void get(u32 (&a)[Shape<S>::row_groups][4], const typename S::Element*, int step) const {
 #pragma unroll
     for (int m = 0; m < Shape<S>::row_groups; ++m) {
 #pragma unroll
@@ -112,28 +119,34 @@ struct QueryFragments<S, true> {
 
 // x = Q K^T of the warp's rows and a tile of keys. Fragments are read one step before they are multiplied.
 template <class S>
-PTX void multiply_keys(Scores<S>& x, const QueryFragments<S>& queries, const typename S::Element* k) {
+PTX void multiply_keys(Scores<S>& x, const QueryFragments<S>& queries, const typename S::Element* q,
+                       const typename S::Element* k) {
   using Sh = Shape<S>;
-  constexpr int pairs = Sh::key_groups / 2, total = Sh::dim_steps * pairs;
-  const typename S::Element* const row = k + (lane() % 8 + lane() / 16 * 8) * Sh::k_pitch + lane() / 8 % 2 * 8;
-  const auto at = [&](int i) { return row + i % pairs * 16 * Sh::k_pitch + i / pairs * 16; };
+  constexpr int pairs = Sh::key_groups / 2;
+  const int lane = (int)ptx::thread_here() % 32;
+  const typename S::Element* const row = k + (lane % 8 + lane / 16 * 8) * Sh::k_pitch + lane / 8 % 2 * 8;
+  const typename S::Element* const q_row = query_matrix_row<S>(q);
   u32 a[2][Sh::row_groups][4], b[2][4];
 #pragma unroll
   for (int m = 0; m < Sh::row_groups; ++m) {
 #pragma unroll
     for (int n = 0; n < Sh::key_groups; ++n) x[m][n][0] = x[m][n][1] = x[m][n][2] = x[m][n][3] = 0.0f;
   }
-  queries.get(a[0], 0);
-  ptx::ldmatrix_x4(b[0], at(0));
+  queries.get(a[0], q_row, 0);
+  ptx::ldmatrix_x4(b[0], row);
 #pragma unroll
-  for (int i = 0; i < total; ++i) {
-    const int step = i / pairs, n = i % pairs;
-    if (i + 1 < total) ptx::ldmatrix_x4(b[(i + 1) % 2], at(i + 1));
-    if (n == 0 && step + 1 < Sh::dim_steps) queries.get(a[(step + 1) % 2], step + 1);
+  for (int step = 0; step < Sh::dim_steps; ++step) {
 #pragma unroll
-    for (int m = 0; m < Sh::row_groups; ++m) {
-      multiply(x[m][2 * n], a[step % 2][m], b[i % 2][0], b[i % 2][1], typename S::Element{});
-      multiply(x[m][2 * n + 1], a[step % 2][m], b[i % 2][2], b[i % 2][3], typename S::Element{});
+    for (int n = 0; n < pairs; ++n) {
+      const int now = (step * pairs + n) % 2;
+      if (n + 1 < pairs) ptx::ldmatrix_x4(b[1 - now], row + (n + 1) * 16 * Sh::k_pitch + step * 16);
+      else if (step + 1 < Sh::dim_steps) ptx::ldmatrix_x4(b[1 - now], row + (step + 1) * 16);
+      if (n == 0 && step + 1 < Sh::dim_steps) queries.get(a[(step + 1) % 2], q_row, step + 1);
+#pragma unroll
+      for (int m = 0; m < Sh::row_groups; ++m) {
+        multiply(x[m][2 * n], a[step % 2][m], b[now][0], b[now][1], typename S::Element{});
+        multiply(x[m][2 * n + 1], a[step % 2][m], b[now][2], b[now][3], typename S::Element{});
+      }
     }
   }
 }
@@ -144,7 +157,7 @@ PTX void multiply_values(Outputs<S>& o, const u32 (&p)[Shape<S>::row_groups][4],
                          int step) {
   using Sh = Shape<S>;
   constexpr int pairs = Sh::dim_groups / 2;
-  const typename S::Element* const row = v + (step * 16 + lane() % 16) * Sh::v_pitch + lane() / 16 * 8;
+  const typename S::Element* const row = v + step * 16 * Sh::v_pitch + matrix_row<Sh::v_pitch>();
   u32 b[2][4];
   ptx::ldmatrix_x4_trans(b[0], row);
 #pragma unroll

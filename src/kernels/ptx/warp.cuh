@@ -41,4 +41,8 @@ PTX bool any(bool x, u32 lanes = all_lanes) {
 }
 PTX bool all(bool x, u32 lanes = all_lanes) { return !any(!x, lanes); }
 
+// 10.1: %tid. The thread's number in the block, read anew: what is calculated from it inside a loop stays there and
+// holds no register around it.
+PTX u32 thread_here() { INSN(return threadIdx.x, u32 r; asm volatile("mov.u32 %0, %%tid.x;" : "=r"(r)); return r); }
+
 }  // namespace ptx
