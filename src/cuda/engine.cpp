@@ -125,6 +125,7 @@ const gpu::Kernel& CudaEngine::kernel(int device, const gpu::KernelText& text) c
   LoadedKernel& kernel = loaded(device, key);
   std::lock_guard lock(kernel.loading);
   if (kernel.in(current.id())) return kernel;
+  const OutsideCapture outside(d);  // also the questions below may load: the driver puts it off until then
   kernel.name = text.name, kernel.device = device;
   kernel.threads = static_cast<unsigned>(text.threads), kernel.smem_bytes = static_cast<unsigned>(text.smem_bytes);
   KernelStore::Code code{kernel.image, gpu::Found::memory};

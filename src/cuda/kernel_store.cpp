@@ -29,6 +29,15 @@ const std::vector<Pack>& KernelStore::packs() {
   return packs_;
 }
 
+// Why a pack that was made for this kernel does not serve.
+std::string KernelStore::of_another_version(const gpu::KernelText& text, int device) {
+  for (const Pack& pack : packs())
+    for (const Pack::Entry& entry : pack.entries())
+      if (entry.name == text.name && entry.spec == text.spec && runs_on(entry.arch, device))
+        return " (" + pack.path() + " has it as another version of this library makes it: make the pack again)";
+  return "";
+}
+
 const Pack::Entry* KernelStore::packed(const Digest& key, int device, const Pack*& pack) {
   for (const Pack& one : packs())
     if (const Pack::Entry* entry = one.find(key, device)) {
@@ -99,7 +108,7 @@ KernelStore::Code KernelStore::fetch(const gpu::KernelText& text, const Digest& 
     if (const Code code = on_disk(arch, ""); code.image) return code;
     fail(tessera::Code::unsupported, "the kernel ", text.name, " for ", arch, " (", text.spec, ") is not in the cache ",
          disk_.directory(), settings_.packs.empty() ? ", there is no pack (TESSERA_PACK)" : ", not in the packs",
-         ", and ", about.missing);
+         of_another_version(text, device), ", and ", about.missing);
   }
   arch = compiler_.arch_for(device);
   Digest lock_name = Digester().add_field(hex(key)).add_field(arch).done();

@@ -45,6 +45,7 @@ class KernelStore {
   Code fetch(const gpu::KernelText& text, const Digest& key, int device, Slot& slot);
   Code compile(const gpu::KernelText& text, const std::string& arch, Slot& slot);
   const Pack::Entry* packed(const Digest& key, int device, const Pack*& pack);
+  std::string of_another_version(const gpu::KernelText& text, int device);
   void dump(const gpu::KernelText& text, const Digest& key, const Code* code) const;
 
   const Settings settings_;

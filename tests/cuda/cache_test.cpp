@@ -350,7 +350,9 @@ TEST_F(PackTest, CarriesKernelsToWhereThereIsNoCompiler) {
   EXPECT_EQ(compilations(), 0);
   EXPECT_EQ(notes(), "");
   const Failure failure = failure_of([&] { engine().kernel(0, some_text("third")); });
-  EXPECT_TRUE(has(failure.text, "not in the packs")) << failure.text;
+  EXPECT_TRUE(has(failure.text, "not in the packs, and")) << failure.text;
+  const Failure old = failure_of([&] { engine().kernel(0, some_text("scale", "// as a later version has it")); });
+  EXPECT_TRUE(has(old.text, pack + " has it as another version of this library makes it")) << old.text;
 }
 
 TEST_F(PackTest, AnyCompilerMayHaveMadeIt) {
