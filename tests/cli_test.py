@@ -157,6 +157,20 @@ class Bench(Tool):
         self.assertEqual(window["flops"], (1 + 2 + 3 + 4 + 96 * 5) * 2 * 16)
         self.assertIsNone(full["standard_ms"])
 
+    def test_pages(self):
+        rows = self.json("bench", "forward", *QUICK, "--sq", "3", "--sk", "70", "--b", "2", "--page-size", "16", "--hq", "2",
+                         "--mask", "causal", "--no-standard")
+        self.assertEqual(rows[0]["shape"]["page_size"], 16)
+        plain = self.json("explain", "--sq", "3", "--sk", "70", "--mask", "causal")
+        paged = self.json("explain", "--sq", "3", "--sk", "70", "--mask", "causal", "--page-size", "16")
+        self.assertEqual(paged["pairs"], plain["pairs"])
+        self.assertIn("sk=80 paged page_size=16", self.done("explain", "--sq", "3", "--sk", "70", "--page-size", "16").stdout)
+        self.assertIn("packed sq=75 sk=100 paged page_size=50",
+                      self.done("explain", "--packed", "5,70:90", "--page-size", "50").stdout)
+        self.misused("bench", "forward", *QUICK, "--page-size", "16", says=["--no-standard"])
+        self.misused("explain", "--page-size", "-1", says=["--page-size"])
+        self.misused("explain", "--sk", "1000000000", "--page-size", "1", says=["--page-size", "entries"])
+
     def test_packed_offset_and_threads(self):
         rows = self.json("bench", "forward", *QUICK, "--packed", "5,70:90,1:33", "--hq", "2", "--mask", "causal",
                          "--threads", "1,2")

@@ -98,6 +98,8 @@ Rows make_rows(const Flags& flags) {
   const std::vector<std::string> names = backends_of(flags.run);
   const bool alone = all.size() * names.size() * flags.run.threads.size() == 1;
   for (const Shape& shape : all) {
+    if (shape.page_size > 0 && !flags.no_standard)
+      throw Misuse("--page-size: standard attention has no pages, add --no-standard");
     std::shared_ptr<Scene> scene;
     Pairs pairs;
     for (const int asked : flags.run.threads) {
@@ -151,6 +153,7 @@ nlohmann::ordered_json json_of(const Row& row) {
   const Samples& times = row.contender.samples;
   nlohmann::ordered_json shape{{"b", s.b},     {"sq", s.sq}, {"sk", s.sk}, {"hq", s.hq},
                                {"hkv", s.hkv}, {"d", s.d},   {"dv", s.dv}};
+  if (s.page_size > 0) shape["page_size"] = s.page_size;
   if (!s.packed.empty()) {
     auto& packed = shape["packed"] = nlohmann::ordered_json::array();
     for (const SequenceLengths& l : s.packed) packed.push_back({l.q, l.k});

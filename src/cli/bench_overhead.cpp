@@ -43,6 +43,7 @@ int run(const Flags& flags) {
   const std::vector<std::string> names = backends_of(flags.run);
   if (all.size() != 1 || names.size() != 1) throw Misuse("one shape and one backend at a time");
   if (!all[0].packed.empty()) throw Misuse("--packed: the copies that this command adds are sequences of one shape");
+  if (all[0].page_size > 0) throw Misuse("--page-size: the copies that this command adds are sequences of one buffer");
   const int threads = thread_count(flags.run.threads[0]);
   const Shape& one = all[0];
   Shape many = one;

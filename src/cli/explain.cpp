@@ -52,7 +52,8 @@ Problem described(const Shape& shape, std::string_view backend) {
       bind.add(binding);
     }
     in.bind = bind;
-    for (Tensor* t : {&in.q, &in.k, &in.v, &in.sinks, &in.packed.cu_q, &in.packed.cu_k})
+    for (Tensor* t :
+         {&in.q, &in.k, &in.v, &in.sinks, &in.packed.cu_q, &in.packed.cu_k, &in.pages.block_table, &in.pages.lengths})
       if (t->defined()) t->device = device;
   }
   return describe(in, options_of(shape, backend));

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 #include "cli/commands.hpp"
 #include "cli/flag_values.hpp"
@@ -72,6 +74,11 @@ void add_shape_flags(CLI::App& command, ShapeFlags& flags, Values values) {
       ->type_name("")
       ->check(whole_numbers())
       ->group("Shape");
+  command
+      .add_option("--page-size", flags.page_size, "keys and values in pages of so many tokens, scattered; 0: none (0)")
+      ->type_name("")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30).description(""))
+      ->group("Shape");
   command.add_option("--packed", flags.packed, "packed sequences: 512,1024 or queries:keys pairs 1:512,1:300")
       ->type_name("")
       ->excludes(b)
@@ -92,7 +99,7 @@ std::vector<Shape> shapes(const ShapeFlags& flags) {
     for (const auto& value : values) body(value);
   };
   Shape s;
-  s.q_offset = flags.q_offset;
+  s.q_offset = flags.q_offset, s.page_size = flags.page_size;
   s.packed = parse_packed(flags.packed);
   s.bound = bound_tensors(flags.bind);
   if (!flags.sinks.empty()) s.sinks = bound_tensors({"sinks=" + flags.sinks});
@@ -134,12 +141,40 @@ std::string text(const Shape& s) {
   const auto pair = [](std::int64_t a, std::int64_t b) {
     return a == b ? fmt::format("{}", a) : fmt::format("{}/{}", a, b);
   };
-  return fmt::format("{}{} s{} h{} d{}", s.packed.empty() ? "b" : "packed ", s.b, pair(s.sq, s.sk), pair(s.hq, s.hkv),
-                     pair(s.d, s.dv));
+  return fmt::format("{}{} s{} h{} d{}{}", s.packed.empty() ? "b" : "packed ", s.b, pair(s.sq, s.sk), pair(s.hq, s.hkv),
+                     pair(s.d, s.dv), s.page_size > 0 ? fmt::format(" pages of {}", s.page_size) : "");
 }
+
+namespace {
+
+// Page numbers in an order that no prefetcher guesses: steps of a number that shares no factor with how many there are.
+void add_pages(const Shape& s, Prefix& prefix) {
+  constexpr std::int64_t most = std::int64_t{1} << 28;
+  if (s.b > most || (s.sk / s.page_size + 1) > most / std::max<std::int64_t>(s.b, 1))
+    throw Misuse(fmt::format("--page-size {}: the block table of {} sequences of {} tokens has over {} entries",
+                             s.page_size, s.b, s.sk, most));
+  if (s.packed.empty()) prefix.lengths.assign(static_cast<std::size_t>(std::max<std::int64_t>(s.b, 0)), s.sk);
+  for (const SequenceLengths& l : s.packed) prefix.lengths.push_back(l.k);
+  const auto used = [&](std::int64_t length) { return length / s.page_size + (length % s.page_size != 0); };
+  std::int64_t width = 0, pages = 0;
+  for (const std::int64_t length : prefix.lengths) width = std::max(width, used(length)), pages += used(length);
+  if (pages > std::numeric_limits<std::int32_t>::max())
+    throw Misuse(fmt::format("--page-size {}: that makes {} pages, page numbers are 32 bits", s.page_size, pages));
+  std::int64_t step = pages / 2 + 1;
+  while (pages > 1 && std::gcd(step, pages) != 1) ++step;
+  for (std::int64_t b = 0, next = 0; b < std::ssize(prefix.lengths); ++b)
+    for (std::int64_t i = 0; i < width; ++i) {
+      const bool in_use = i < used(prefix.lengths[static_cast<std::size_t>(b)]);
+      prefix.table.push_back(in_use ? static_cast<std::int32_t>(next) : 0);
+      if (in_use) next = (next + step) % pages;
+    }
+}
+
+}  // namespace
 
 Prefix prefix_of(const Shape& shape) {
   Prefix prefix;
+  if (shape.page_size > 0) add_pages(shape, prefix);
   if (shape.packed.empty()) return prefix;
   prefix.q.push_back(0), prefix.k.push_back(0);
   for (const SequenceLengths& l : shape.packed) {
@@ -153,6 +188,17 @@ Inputs inputs_of(const Shape& s, const Addresses& at, Prefix& prefix) {
   Inputs in;
   in.bind = bindings_of(s);
   if (s.sinks) in.sinks = s.sinks->front().tensor;
+  if (s.page_size > 0) {
+    std::int64_t pages = 0;
+    for (const std::int64_t length : prefix.lengths) pages += length / s.page_size + (length % s.page_size != 0);
+    const std::int64_t width = s.b > 0 ? std::ssize(prefix.table) / s.b : 0;
+    in.k = tensor(at.k, s.dtype, {pages, s.page_size, s.hkv, s.d});
+    in.v = tensor(at.v, s.dtype, {pages, s.page_size, s.hkv, s.dv});
+    in.pages = {tensor(prefix.table.data(), {s.b, width}), tensor(prefix.lengths.data(), {s.b})};
+    if (s.packed.empty()) in.q = tensor(at.q, s.dtype, {s.b, s.sq, s.hq, s.d});
+    else in.q = tensor(at.q, s.dtype, {s.sq, s.hq, s.d}), in.packed.cu_q = tensor(prefix.q.data(), {s.b + 1});
+    return in;
+  }
   if (s.packed.empty()) {
     in.q = tensor(at.q, s.dtype, {s.b, s.sq, s.hq, s.d});
     in.k = tensor(at.k, s.dtype, {s.b, s.sk, s.hkv, s.d});

@@ -22,6 +22,7 @@ struct SequenceLengths {
 struct Shape {
   std::int64_t b = 1, sq = 0, sk = 0, hq = 1, hkv = 1, d = 64, dv = 64;
   std::vector<SequenceLengths> packed;  // not empty: packed sequences; b follows from it, sq and sk are totals
+  std::int64_t page_size = 0;           // not 0: keys and values lie in pages of so many tokens
   std::optional<std::int64_t> q_offset;
   DType dtype = DType::f32;
   Mask mask;
@@ -37,15 +38,19 @@ struct ShapeFlags {
   std::vector<std::string> dtype{"f32"}, mask{"full"}, score{"s"}, bind;
   std::string sinks;
   std::optional<std::int64_t> q_offset;
+  std::int64_t page_size = 0;
   std::string packed;
 };
 void add_shape_flags(CLI::App& command, ShapeFlags& flags, Values values);
 // Every combination, in the order of the flags. Throws Misuse or Error for what cannot be read.
 std::vector<Shape> shapes(const ShapeFlags& flags);
 
-// A shape's views for describe(): addresses that are never read. Packed prefix sums are real and belong to the caller.
+// A shape's views for describe(): addresses that are never read. Packed prefix sums, and the pages of every sequence,
+// are real and belong to the caller.
 struct Prefix {
   std::vector<std::int64_t> q, k;
+  std::vector<std::int32_t> table;  // [b, width]: all pages, scattered
+  std::vector<std::int64_t> lengths;
 };
 Prefix prefix_of(const Shape& shape);
 struct Addresses {
