@@ -77,7 +77,7 @@ BUGS["forward"] = [
     ("splits overlap by a tile", "if (begin + tiles < item.tiles_end) item.tiles_end = begin + tiles;",
      "if (begin + tiles < item.tiles_end) item.tiles_end = begin + tiles + 1;"),
     ("values are not transposed", "ptx::ldmatrix_x4_trans(b[0], row);", "ptx::ldmatrix_x4(b[0], row);"),
-    ("the fragment behind the last one is read", "if (i + 1 < total) ptx::ldmatrix_x4(b[(i + 1) % 2], at(i + 1));",
-     "ptx::ldmatrix_x4(b[(i + 1) % 2], at(i + 1));"),
+    ("the fragment behind the last one is read", "else if (step + 1 < Sh::dim_steps) ptx::ldmatrix_x4(b[1 - now]",
+     "else ptx::ldmatrix_x4(b[1 - now]"),
     ("the maximum is not that of the quad", "        top = ptx::max(top, ptx::shfl_xor(top, 2));\n", ""),
 ]

@@ -72,6 +72,17 @@ class Bug:
         return f"[{self.kind}] {self.key}"
 
 
+class KnownBugs(Known):
+    """Keys are whole: `SUBJECT: FUNCTION: LINE :: ...`; `SUBJECT: LINE :: *` stands for every bug of a line."""
+
+    def reason(self, bug):
+        for key in (bug.key, f"{bug.subject}: {bug.line} :: *"):
+            if key in self.entries:
+                self.used.add(key)
+                return self.entries[key]
+        return None
+
+
 def only_place(text, begin, end):
     """The smallest piece of whole lines around text[begin:end] that occurs once."""
     first, last = text.rfind("\n", 0, begin) + 1, text.find("\n", end)
@@ -177,7 +188,7 @@ def main():
     bugs = [b for s, t in texts.items() for b in hand_made_bugs(s, t) + operator_bugs(s, t)]
     if options.kind:
         bugs = [b for b in bugs if b.kind in options.kind]
-    known = Known(pathlib.Path(options.known))
+    known = KnownBugs(pathlib.Path(options.known))
     harmless = [b for b in bugs if known.reason(b)]
     if options.list:
         for bug in bugs:
