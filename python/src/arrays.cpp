@@ -198,7 +198,7 @@ Array::Array(nb::handle what, const char* name, void* stream, bool writable) {
                    stride.data(),
                    0},
                   false, name);
-  if (writable) {  // asked for separately: what only may be read is an input like any other
+  if (writable && capsule.is_none()) {  // asked for separately: what only may be read is an input like any other
     nb::ndarray<> writable_array;
     if (!nb::try_cast(what, writable_array)) PyErr_Clear(), view_.read_only = true;
   }
