@@ -2,6 +2,7 @@
 #include "sim/engine.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <unordered_map>
@@ -54,6 +55,7 @@ struct Engine::State {
   std::mutex mutex;
   std::unordered_map<std::string, std::unique_ptr<SimKernel>> kernels;  // by their text
   std::map<std::pair<std::thread::id, void*>, std::unique_ptr<Memory>> workspaces;
+  std::atomic<std::uint64_t> launches{0};
 };
 
 Engine::Engine(EngineOptions options) : options_(std::move(options)), state_(std::make_unique<State>()) {
@@ -114,24 +116,30 @@ void Engine::prefetch(const std::vector<gpu::KernelText>& texts, int jobs) const
   compile_ahead({options_.compiler, options_.folder, options_.checked}, named, jobs);
 }
 
-Result Engine::run(const gpu::Kernel& kernel, std::int64_t blocks, const void* params, std::size_t params_bytes) const {
+Result Engine::run(const gpu::Kernel& kernel, std::int64_t blocks, const void* params, std::size_t params_bytes,
+                   const Schedule& in) const {
   const auto& k = static_cast<const SimKernel&>(kernel);
   if (params_bytes != k.code->params_bytes)
     throw Error(Code::internal, k.name + " takes " + std::to_string(k.code->params_bytes) +
                                     " bytes of parameters, the launch gives " + std::to_string(params_bytes));
-  return sim::launch(*k.code, blocks, k.threads, k.smem_bytes, params, schedule);
+  return sim::launch(*k.code, blocks, k.threads, k.smem_bytes, params, in);
 }
 
 void Engine::launch(int device, Stream, const gpu::Kernel& kernel, std::int64_t blocks, const void* params,
                     std::size_t params_bytes) const {
   need_device(device);
-  const Result result = run(kernel, blocks, params, params_bytes);
+  Schedule in = schedule;
+  if (options_.vary) {
+    const std::uint64_t n = state_->launches++;
+    in = {schedule.seed + n % 1000, n % 2 ? Timing::random : n % 4 ? Timing::eager : Timing::late, int(1 + n % 3)};
+  }
+  const Result result = run(kernel, blocks, params, params_bytes, in);
   if (result.ok()) return;
   const auto& k = static_cast<const SimKernel&>(kernel);
   const char* timing[] = {"late", "eager", "random"};
   throw Error(Code::internal, "emulated launch of " + k.name + " (" + k.spec + "), " + std::to_string(blocks) +
-                                  " blocks, seed " + std::to_string(schedule.seed) + ", copies " +
-                                  timing[int(schedule.timing)] + ":\n" + text_of(result));
+                                  " blocks, seed " + std::to_string(in.seed) + ", copies " + timing[int(in.timing)] +
+                                  ", " + std::to_string(in.resident) + " resident:\n" + text_of(result));
 }
 
 void Engine::upload(int device, Stream, void* to, const void* from, std::size_t bytes) const {

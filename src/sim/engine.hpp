@@ -22,6 +22,8 @@ struct EngineOptions {
   bool checked = false;  // vector clocks, bounds of every access, uninitialised reads; see docs/sim.md
   std::string folder{};  // of compiled kernels; empty: "sim-cache" in the working folder
   std::string compiler = "g++";
+  // Every launch in a schedule of its own, which what it throws names; else all in Engine::schedule.
+  bool vary = false;
   gpu::Caps caps = emulated_sm80();
 };
 
@@ -46,7 +48,9 @@ class Engine final : public gpu::Engine {
   void launch(int device, Stream stream, const gpu::Kernel& kernel, std::int64_t blocks, const void* params,
               std::size_t params_bytes) const override;
   // The same, and says it instead of throwing.
-  Result run(const gpu::Kernel& kernel, std::int64_t blocks, const void* params, std::size_t params_bytes) const;
+  Result run(const gpu::Kernel& kernel, std::int64_t blocks, const void* params, std::size_t params_bytes) const {
+    return run(kernel, blocks, params, params_bytes, schedule);
+  }
 
   void upload(int device, Stream stream, void* to, const void* from, std::size_t bytes) const override;
   void download(int device, Stream stream, void* to, const void* from, std::size_t bytes) const override;
@@ -57,6 +61,8 @@ class Engine final : public gpu::Engine {
   Place place(const void*) const override { return {0, "memory of the emulated device"}; }
 
  private:
+  Result run(const gpu::Kernel& kernel, std::int64_t blocks, const void* params, std::size_t params_bytes,
+             const Schedule& in) const;
   struct State;
   EngineOptions options_;
   std::unique_ptr<State> state_;

@@ -34,7 +34,7 @@ struct Machine {
   sim::Engine engine;
   gpu::GpuBackend backend;
   Machine(const char* name, const std::string& folder, bool checked)
-      : engine(sim::EngineOptions{.checked = checked, .folder = folder}), backend(name, engine, 80) {}
+      : engine(sim::EngineOptions{.checked = checked, .folder = folder, .vary = checked}), backend(name, engine, 80) {}
 };
 Machine* machines[2];
 

@@ -102,6 +102,21 @@ TEST(Engine, SaysWhatALaunchDidWrong) {
   EXPECT_TRUE(has(message_of([&] { engine.kernel(1, add_text()); }, Code::invalid_device), "device 1"));
 }
 
+TEST(Engine, VariesSchedulesAndNamesThem) {
+  Engine engine({.checked = true, .folder = cache_folder(), .vary = true});
+  engine.schedule.seed = 40;
+  const gpu::Kernel& kernel = engine.kernel(0, add_text());
+  const auto from = engine.allocate(0, 256), to = engine.allocate(0, 256);
+  const AddParams params{static_cast<std::uint32_t*>(to.get()), static_cast<std::uint32_t*>(from.get()), 5};
+  for (const char* words : {"seed 40, copies late, 1 resident", "seed 41, copies random, 2 resident",
+                            "seed 42, copies eager, 3 resident", "seed 43, copies random, 1 resident"}) {
+    const std::string text =
+        message_of([&] { engine.launch(0, {}, kernel, 1, &params, sizeof params); }, Code::internal);
+    EXPECT_TRUE(has(text, words)) << text;
+    mark_written(from.get(), 256, false);  // a report comes once only, as long as the memory is the same
+  }
+}
+
 TEST(Engine, ShowsWhatTheCompilerSaid) {
   const Folder folder;
   const Engine engine({.folder = folder.path});
