@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -18,6 +19,7 @@ constexpr int ok = 0, invalid_value = 1, out_of_memory = 2, invalid_context = 20
 
 State* the_state = new State;
 thread_local std::vector<Context*> stack;
+thread_local int capture_mode = 0;  // global; relaxed is 2
 
 // Counts the call; what it is to return, or ok.
 int enter(const char* name) {
@@ -31,6 +33,13 @@ int enter(const char* name) {
   const int code = found->second;
   the_state->fail.erase(found);
   return code;
+}
+
+// What a capture forbids, of this thread's stream or of another's.
+int enter_unsafe(const char* name) {
+  if (const int code = enter(name)) return code;
+  std::lock_guard lock(the_state->mutex);
+  return the_state->captures > 0 && capture_mode != 2 ? capture_unsupported : ok;
 }
 
 Context* top() { return stack.empty() ? nullptr : stack.back(); }
@@ -104,6 +113,8 @@ using namespace tessera::fake;
 
 #define ENTER(name) \
   if (const int code = enter(name)) return code
+#define ENTER_UNSAFE(name) \
+  if (const int code = enter_unsafe(name)) return code
 
 EXPORTED Control fake_control() {
   Control control;
@@ -122,10 +133,13 @@ EXPORTED Control fake_control() {
   };
   control.begin_capture = [](Stream* stream) {
     std::lock_guard lock(the_state->mutex);
+    ++the_state->captures;
     stream->capture = new Graph;
     stream->capture_id = the_state->next_id++;
   };
   control.end_capture = [](Stream* stream) {
+    std::lock_guard lock(the_state->mutex);
+    --the_state->captures;
     Graph* const graph = stream->capture;
     stream->capture = nullptr;
     return graph;
@@ -226,11 +240,11 @@ EXPORTED int cuCtxPopCurrent_v2(Context** context) {
   return ok;
 }
 EXPORTED int cuCtxSynchronize() {
-  ENTER("cuCtxSynchronize");
+  ENTER_UNSAFE("cuCtxSynchronize");
   return top() ? ok : invalid_context;
 }
 EXPORTED int cuModuleLoadDataEx(Module** module, const void* image, unsigned, int*, void** values) {
-  ENTER("cuModuleLoadDataEx");
+  ENTER_UNSAFE("cuModuleLoadDataEx");
   if (!top()) return invalid_context;
   const std::string text(static_cast<const char*>(image), 4);
   if (text == "\177ELF") {  // a real one: as good as any
@@ -255,7 +269,7 @@ EXPORTED int cuModuleGetFunction(Function** function, Module* module, const char
   return ok;
 }
 EXPORTED int cuFuncGetAttribute(int* value, int attribute, Function*) {
-  ENTER("cuFuncGetAttribute");
+  ENTER_UNSAFE("cuFuncGetAttribute");
   *value = attribute == 4 ? 42 : attribute == 1 ? 16 : 0;
   return ok;
 }
@@ -284,19 +298,19 @@ EXPORTED int cuLaunchKernel(Function* function, unsigned gx, unsigned gy, unsign
   return ok;
 }
 EXPORTED int cuMemAlloc_v2(unsigned long long* memory, std::size_t bytes) {
-  ENTER("cuMemAlloc_v2");
+  ENTER_UNSAFE("cuMemAlloc_v2");
   return allocate(bytes, false, false, reinterpret_cast<char**>(memory));
 }
 EXPORTED int cuMemFree_v2(unsigned long long memory) {
-  ENTER("cuMemFree_v2");
+  ENTER_UNSAFE("cuMemFree_v2");
   return top() ? release(reinterpret_cast<void*>(memory), false) : invalid_context;
 }
 EXPORTED int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
-  ENTER("cuMemHostAlloc");
+  ENTER_UNSAFE("cuMemHostAlloc");
   return allocate(bytes, true, false, reinterpret_cast<char**>(memory));
 }
 EXPORTED int cuMemFreeHost(void* memory) {
-  ENTER("cuMemFreeHost");
+  ENTER_UNSAFE("cuMemFreeHost");
   return release(memory, true);
 }
 EXPORTED int cuMemcpyHtoDAsync_v2(unsigned long long to, const void* from, std::size_t bytes, void* stream) {
@@ -313,7 +327,7 @@ EXPORTED int cuStreamCreate(Stream** stream, unsigned) {
   return ok;
 }
 EXPORTED int cuStreamSynchronize(void* stream) {
-  ENTER("cuStreamSynchronize");
+  ENTER_UNSAFE("cuStreamSynchronize");
   Stream* const s = stream_of(stream);
   if (const int code = usable(s)) return code;
   if (s->capture) return capture_unsupported;
@@ -334,7 +348,10 @@ EXPORTED int cuStreamGetCaptureInfo_v2(void* stream, int* status, std::uint64_t*
   if (s->capture) *id = s->capture_id, *graph = s->capture;
   return ok;
 }
-EXPORTED int cuThreadExchangeStreamCaptureMode(int*) { return enter("cuThreadExchangeStreamCaptureMode"); }
+EXPORTED int cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return enter("cuThreadExchangeStreamCaptureMode");
+}
 EXPORTED int cuUserObjectCreate(UserObject** object, void* pointer, void (*destroy)(void*), unsigned, unsigned) {
   ENTER("cuUserObjectCreate");
   *object = new UserObject{pointer, destroy};
@@ -363,7 +380,7 @@ EXPORTED int cuEventQuery(Event* event) {
   return the_state->copied[event->stream] >= event->copies ? ok : not_ready;
 }
 EXPORTED int cuEventSynchronize(Event* event) {
-  ENTER("cuEventSynchronize");
+  ENTER_UNSAFE("cuEventSynchronize");
   finish(event->stream);
   return ok;
 }
@@ -397,12 +414,12 @@ EXPORTED int cuStreamGetId(void* stream, unsigned long long* id) {
   return ok;
 }
 EXPORTED int cuMemAllocAsync(unsigned long long* memory, std::size_t bytes, void* stream) {
-  ENTER("cuMemAllocAsync");
+  ENTER_UNSAFE("cuMemAllocAsync");
   if (const int code = usable(stream_of(stream))) return code;
   return allocate(bytes, false, true, reinterpret_cast<char**>(memory));
 }
 EXPORTED int cuMemFreeAsync(unsigned long long memory, void* stream) {
-  ENTER("cuMemFreeAsync");
+  ENTER_UNSAFE("cuMemFreeAsync");
   if (const int code = usable(stream_of(stream))) return code;
   return release(reinterpret_cast<void*>(memory), false);
 }

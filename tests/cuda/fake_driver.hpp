@@ -75,6 +75,7 @@ struct State {
   std::map<Stream*, std::uint64_t> copied;  // copies made of each stream
   Stream legacy, per_thread;
   std::uint64_t next_id = 100;
+  int captures = 0;  // going on: threads in a strict mode may not allocate, load or wait meanwhile
 
   int count(const std::string& function) { return calls[function]; }
 };

@@ -112,6 +112,14 @@ TEST_F(MemoryTest, AStreamsHandleComesBackAsAnotherStream) {
   void* const now = workspace(s, 1000);
   EXPECT_NE(now, old) << "kernels of the stream that was destroyed may be running still";
   EXPECT_TRUE(is_allocated(old));
+  // Those that are gone do not pile up.
+  for (int i = 0; i < 10; ++i) {
+    control.replace_stream(s);
+    workspace(s, 100 << 20);
+  }
+  std::size_t bytes = 0;
+  for (const auto& [data, memory] : state().memory) bytes += memory.bytes;
+  EXPECT_LE(bytes, std::size_t{500} << 20);
 }
 
 TEST_F(MemoryTest, ADriverWithoutNumbersAndPools) {
@@ -300,6 +308,30 @@ TEST_F(MemoryTest, AGraphKeepsWhatItReads) {
   EXPECT_EQ(state().count("cuMemFree_v2"), frees) << "the driver may not be called from where it tells of the end";
   engine().allocate(0, 1);
   EXPECT_FALSE(is_allocated(address));
+}
+
+TEST_F(MemoryTest, AFirstCallMayBeCaptured) {
+  fake::Stream *const s = control.make_stream(context(0)), *const other = control.make_stream(context(0));
+  char source[100] = "";
+  const std::uint64_t argument = 1;
+  control.begin_capture(s);
+  const gpu::Kernel& kernel = engine().kernel(0, some_text());  // compiled and loaded
+  void* const w = workspace(s, 1000);
+  upload(s, w, source, sizeof source);
+  const std::shared_ptr<void> constant = engine().constant(0, source, sizeof source);
+  engine().launch(0, stream(s), kernel, 1, &argument, sizeof argument);
+  engine().keep(0, stream(s), constant);
+  upload(other, workspace(other, 1000), source, sizeof source);  // while another stream is captured
+  workspace(other, 1 << 20);
+  engine().allocate(0, 10);
+  std::thread([&] { workspace(other, 1000); }).join();
+  fake::Graph* const graph = control.end_capture(s);
+  EXPECT_EQ(graph->nodes.size(), 2u);
+  control.destroy_graph(graph);
+  // And the thread is as strict as before.
+  control.begin_capture(s);
+  EXPECT_EQ(engine().driver().api.context_synchronise(), cuda_capture_unsupported);
+  control.destroy_graph(control.end_capture(s));
 }
 
 TEST_F(MemoryTest, ACaptureThatTheStreamCannotBePartOf) {
