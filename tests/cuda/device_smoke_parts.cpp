@@ -9,6 +9,7 @@
 
 #include "cuda/device_smoke.hpp"
 #include "cuda/pack.hpp"
+#include "emit/kernel_text.hpp"
 
 namespace tessera::cuda::smoke {
 namespace {
@@ -53,6 +54,25 @@ void check_kernels(Smoke& s) {
     s.expect(again.notes().empty(), "nothing to note of a start from disk");
   }
   s.expect(median(disk) < 5e-3, "a kernel from disk in " + ms(median(disk)) + " (under 5 ms)");
+  for (const int dim : {64, 128, 256}) {  // kernels of attention as a call would have them
+    emit::ForwardSpec spec;
+    spec.dim = spec.dim_v = dim, spec.warps = dim == 64 ? 4 : 8, spec.keys = emit::Keys::bands, spec.bands = 1;
+    spec.narrow = true;
+    const gpu::KernelText forward = emit::forward_text(spec);
+    const std::string name = "forward, dim " + std::to_string(dim);
+    const CudaEngine cold(settings);
+    cold.missing();
+    const double took = seconds([&] { cold.kernel(0, forward); });
+    const gpu::Resources r = cold.kernel(0, forward).resources;
+    s.expect(took < 1, name + ": cold in " + ms(took) + " (under 1 s)");
+    s.expect(r.local_bytes == 0, name + ": " + std::to_string(r.registers) + " registers, " +
+                                     std::to_string(r.smem_bytes) + " B of shared memory, " +
+                                     std::to_string(r.blocks_per_sm) + " blocks a multiprocessor, nothing spilled");
+    const CudaEngine warm(settings);
+    warm.missing();
+    const double again = seconds([&] { warm.kernel(0, forward); });
+    s.expect(again < 5e-3, name + ": from disk in " + ms(again) + " (under 5 ms)");
+  }
   const std::string pack = folder + "/kernels.tpack";
   const int arch = s.engine.caps(0).arch;
   const gpu::KernelText text = adding_kernel(" in a pack");
