@@ -38,7 +38,7 @@ PTX void count_tiles(const PrepareParams& p, int q_tile, PrefixShared& shared) {
       if (w == warp) sum += before + all;
       all += shared.warp_total[w];
     }
-    if (b < p.sequences.batch) p.tiles_before[b + 1] = clamped(sum, 0, p.tiles);
+    if (b < p.sequences.batch) p.tiles_before[b + 1] = clamp(sum, 0, p.tiles);
     before += all;
     __syncthreads();  // before the totals are written again
   }

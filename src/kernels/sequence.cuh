@@ -1,45 +1,14 @@
-// Which sequence, heads, queries and part of the keys a block works on, and the metadata that says so. What lies on the
-// device cannot be refused before the launch: it is clamped to what the shapes allow, and an error bit is set.
+// Which sequence, heads, queries and part of the keys a block works on. What of the metadata on the device is out of
+// range was clamped (metadata.cuh), and an error bit is set.
 // Must not know: tiles in shared memory, masks, softmax.
 #pragma once
 #include "layout.cuh"
+#include "metadata.cuh"
 #include "params.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/warp.cuh"
 
 namespace tessera_kernels {
-
-constexpr i64 farthest_offset = 1LL << 60;  // positions beyond would overflow when tokens are added
-
-constexpr i64 most_tokens = 0x7fffff00;  // of a sequence; the width of a block table may promise more
-
-PTX i64 clamp(i64 x, i64 lo, i64 hi) { return x < lo ? lo : x > hi ? hi : x; }
-
-PTX i64 number(const Numbers& n, i64 i) {
-  return n.bytes == 8 ? static_cast<const i64*>(n.data)[i * n.stride] : static_cast<const i32*>(n.data)[i * n.stride];
-}
-
-PTX void report(const Sequences& s, u32 error, bool wrong) {
-  if (wrong && threadIdx.x == 0 && s.error) ptx::atomic_or(s.error, error);
-}
-
-// A number within [lo, hi].
-PTX i64 clamped(const Sequences& s, const Numbers& n, i64 i, i64 lo, i64 hi, u32 error) {
-  const i64 x = number(n, i), y = clamp(x, lo, hi);
-  report(s, error, x != y);
-  return y;
-}
-
-struct Tokens {
-  i64 begin;  // row in a packed tensor
-  i32 count;
-};
-PTX Tokens tokens_of(const Sequences& s, const Numbers& cu, i64 sequence, i64 total) {
-  if (cu.bytes == 0) return {0, (i32)(total < most_tokens ? total : most_tokens)};
-  const i64 begin = clamped(s, cu, sequence, 0, total, error_prefix_sums);
-  const i64 end = clamped(s, cu, sequence + 1, begin, total, error_prefix_sums);
-  return {begin, (i32)(end - begin)};
-}
 
 // The work of a block.
 struct alignas(16) Item {
@@ -107,12 +76,10 @@ PTX Item find_item(const ForwardParams& f, u32 block, u32 split) {
   item.head = (i32)item.unit * S::heads;
   item.head_kv = item.head / (f.heads_q / f.heads_kv);
 
-  const Tokens q = tokens_of(s, s.cu_q, item.sequence, s.tokens_q);
-  Tokens k = tokens_of(s, s.cu_k, item.sequence, s.tokens_k);
-  if constexpr (S::lengths) k.count = (i32)clamped(s, s.lengths, item.sequence, 0, k.count, error_lengths);
-  item.q_begin = q.begin, item.k_begin = k.begin, item.n_q = q.count, item.n_k = k.count;
-  if (s.q_offset.bytes) item.offset = clamp(number(s.q_offset, item.sequence), -farthest_offset, farthest_offset);
-  else item.offset = s.has_offset ? s.q_offset_all : (i64)item.n_k - item.n_q;
+  const Sequence at = sequence_of(s, item.sequence);
+  if (at.errors != 0 && threadIdx.x == 0 && s.error) ptx::atomic_or(s.error, at.errors);
+  item.q_begin = at.q_begin, item.k_begin = at.k_begin;
+  item.n_q = (i32)at.queries, item.n_k = (i32)at.keys, item.offset = at.q_offset;
   item.any = item.first_query < item.n_q;
   return item;
 }
