@@ -10,6 +10,7 @@
 #include "emit/kernel_text.hpp"
 #include "emit/mod_text.hpp"
 #include "gpu/work_list.hpp"
+#include "kernels/prepare_params.cuh"
 #include "problem/bindings.hpp"
 #include "problem/layout.hpp"
 #include "problem/validate.hpp"
@@ -19,6 +20,7 @@ namespace {
 
 using tessera_kernels::ForwardParams;
 using tessera_kernels::Numbers;
+using tessera_kernels::PrepareParams;
 using tessera_kernels::Rows;
 
 // Positions are exact within 2^48 of 0 (docs/contracts.md); beyond, sums of them only must not overflow.
@@ -63,18 +65,19 @@ Numbers numbers(const Tensor& t, Gathered& gathered) {
   return made;
 }
 
-// Query tiles of the sequences before each; returns their number in all.
-std::int64_t count_tiles(const Tensor& cu_q, std::int64_t batch, std::int64_t queries, Gathered& gathered) {
+// Query tiles of all sequences; those before each are gathered where they are asked for.
+std::int64_t count_tiles(const Tensor& cu_q, std::int64_t batch, std::int64_t queries, Gathered* before) {
   std::int64_t tiles = 0;
   for (std::int64_t i = 0;; ++i) {
-    gathered.add(tiles);
+    if (before) before->add(tiles);
     if (i == batch) return tiles;
     const std::int64_t length = problem::integer_at(cu_q, i + 1) - problem::integer_at(cu_q, i);
     tiles += (length + queries - 1) / queries;
   }
 }
 
-void set_sequences(ForwardParams& f, const Problem& p, const Decision& d, const Inputs& in, Gathered& gathered) {
+void set_sequences(ForwardParams& f, const Problem& p, const Decision& d, const Inputs& in, Gathered& gathered,
+                   const char* tiles_before) {
   auto& s = f.sequences;
   s.batch = p.batch, s.tokens_q = p.tokens_q, s.tokens_k = p.tokens_kv;
   f.tiles = d.tiles;
@@ -82,9 +85,11 @@ void set_sequences(ForwardParams& f, const Problem& p, const Decision& d, const 
   if (p.packed_keys()) s.cu_k = numbers(in.packed.cu_k, gathered);
   if (p.lengths) s.lengths = numbers(in.pages.lengths, gathered);
   if (p.offset_per_sequence) s.q_offset = numbers(in.q_offset, gathered);
-  if (p.packed) {
-    f.tiles_before = static_cast<const tessera_kernels::i64*>(gathered.next());
-    f.tiles = count_tiles(in.packed.cu_q, p.batch, d.queries, gathered);
+  if (p.packed) {  // the prepare kernel counts them, or the host does
+    f.tiles_before =
+        static_cast<const tessera_kernels::i64*>(d.prepare ? static_cast<const void*>(tiles_before) : gathered.next());
+    if (on_host(in.packed.cu_q))
+      f.tiles = count_tiles(in.packed.cu_q, p.batch, d.queries, d.prepare ? nullptr : &gathered);
   }
   s.has_offset = p.q_offset.has_value();
   s.q_offset_all = std::clamp(p.q_offset.value_or(0), -farthest_position, farthest_position);
@@ -168,7 +173,7 @@ std::uint64_t* pack(const Graph& graph, const Tables& tables, const emit::ModOpt
 
 // Memory that a thread keeps: a repeated call allocates nothing.
 struct Kept {
-  std::vector<std::uint64_t> params;
+  std::vector<std::uint64_t> params, prepare;
   std::vector<std::int64_t> gathered;
   std::vector<std::int32_t> block_table;
   std::vector<Extent> sequences;
@@ -236,7 +241,14 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
   }
   const std::size_t range_bytes = padded(own.work.ranges.size() * sizeof(tessera_kernels::RunRange));
   const std::size_t run_bytes = padded(own.work.runs.size() * sizeof(tessera_kernels::KeyRun));
-  const std::size_t more = score_tables.bytes + mask_tables.bytes + range_bytes + run_bytes;
+  const bool prepared_runs = d.prepare && d.prepare->runs;
+  std::array<std::size_t, tessera_kernels::most_captures> summaries{};
+  std::size_t summary_bytes = 0;
+  for (std::size_t i = 0; prepared_runs && i < mask.captures.size(); ++i) {
+    summaries[i] = emit::summary_bytes(mask.captures[i], mask_tables.here[i]);
+    summary_bytes += padded(summaries[i]);
+  }
+  const std::size_t more = score_tables.bytes + mask_tables.bytes + range_bytes + run_bytes + summary_bytes;
   char* memory = static_cast<char*>(exec.workspace.data);
   const std::size_t planned = memory ? 0 : d.layout.bytes;
   char* extra = nullptr;
@@ -248,7 +260,7 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
 
   set_tensors(f, p, in, out);
   Gathered gathered(own.gathered, memory + d.layout.metadata.at);
-  set_sequences(f, p, d, in, gathered);
+  set_sequences(f, p, d, in, gathered, memory + d.layout.tiles_before.at);
   if (gathered.bytes() > 0)
     engine.upload(device, exec.stream, memory + d.layout.metadata.at, gathered.data(), gathered.bytes());
   set_pages(f, engine, p, d, in, exec.stream, memory);
@@ -278,6 +290,41 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
   }
   const emit::ModOptions options = emit::mod_options(d.spec);
   pack(mask, mask_tables, options, pack(score, score_tables, options, words + forward_words));
+  if (!d.prepare) return;
+
+  static_assert(sizeof(PrepareParams) % sizeof(std::uint64_t) == 0);
+  own.prepare.assign(emit::prepare_param_bytes(*d.prepare) / sizeof(std::uint64_t), 0);
+  prepare_bytes_ = {reinterpret_cast<std::byte*>(own.prepare.data()), own.prepare.size() * sizeof(std::uint64_t)};
+  PrepareParams& prepare = *new (own.prepare.data()) PrepareParams{};
+  prepare.sequences = f.sequences;
+  prepare.tiles_before = reinterpret_cast<tessera_kernels::i64*>(memory + d.layout.tiles_before.at);
+  prepare.tiles = p.packed ? f.tiles : (p.tokens_q + d.queries - 1) / d.queries;
+  prepare.map_batch = d.map_batch, prepare.map_heads = d.map_heads, prepare.run_limit = d.run_limit;
+  const std::span<const mods::Table> there{mask_tables.there.data(), mask.captures.size()};
+  if (prepared_runs) {
+    prepare.run_ranges = reinterpret_cast<tessera_kernels::RunRange*>(memory + d.layout.run_ranges.at);
+    prepare.runs = reinterpret_cast<tessera_kernels::KeyRun*>(memory + d.layout.runs.at);
+    char* at = extra + score_tables.bytes + mask_tables.bytes;
+    for (std::size_t i = 0; i < mask.captures.size(); ++i) {
+      if (summaries[i] > 0) prepare.entries[i] = at;
+      at += padded(summaries[i]);
+    }
+    emit::pack_prepare_arguments(*d.prepare, there,
+                                 own.prepare.data() + sizeof(PrepareParams) / sizeof(std::uint64_t));
+    f.run_ranges = prepare.run_ranges, f.runs = prepare.runs;
+    f.runs_batch = d.map_batch > 1 ? d.map_heads : 0, f.runs_head = d.map_heads > 1 ? 1 : 0;
+    f.runs_tiles = prepare.tiles;
+  }
+  prepare_launches_ = emit::prepare_launches(
+      *d.prepare, there, prepared_runs ? prepare.tiles * d.map_batch * d.map_heads : 0);
+}
+
+void LaunchParams::prepare(const Engine& engine, const Kernel& kernel, int device, Stream stream) const {
+  auto& params = *reinterpret_cast<PrepareParams*>(prepare_bytes_.data());
+  for (const emit::PrepareLaunch& launch : prepare_launches_) {
+    params.stage = launch.stage, params.pass = launch.pass;
+    engine.launch(device, stream, kernel, launch.blocks, prepare_bytes_.data(), prepare_bytes_.size());
+  }
 }
 
 }  // namespace tessera::gpu

@@ -34,10 +34,14 @@ class LaunchParams {
 
   const tessera_kernels::ForwardParams& forward() const { return *forward_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Launches what finds on the device what the forward kernel needs, where the plan says so.
+  void prepare(const Engine& engine, const Kernel& kernel, int device, Stream stream) const;
 
  private:
   tessera_kernels::ForwardParams* forward_ = nullptr;  // in bytes_
   std::span<std::byte> bytes_;                         // the calling thread's own memory, until its next call
+  std::span<std::byte> prepare_bytes_;                 // the same
+  emit::PrepareLaunches prepare_launches_{};
 };
 
 }  // namespace tessera::gpu

@@ -5,6 +5,7 @@
 
 #include "emit/kernel_text.hpp"
 #include "emit/mod_text.hpp"
+#include "kernels/params.cuh"
 #include "mods/bounds.hpp"
 
 namespace tessera::gpu {
@@ -37,6 +38,11 @@ std::int64_t tiles_of_all(const Problem& p, std::int64_t queries) {
   if (p.packed) return std::min(ceil_div(p.tokens_q, queries) + p.batch, p.tokens_q);
   std::int64_t tiles = 0;
   return __builtin_mul_overflow(p.batch, ceil_div(p.tokens_q, queries), &tiles) ? most_blocks + 1 : tiles;
+}
+
+// Query tiles of one map of the work list.
+std::int64_t map_tiles(const Problem& p, const Decision& d) {
+  return p.packed ? d.tiles : ceil_div(p.tokens_q, d.queries);
 }
 
 Tile tile_for(const Problem& p, const Caps& caps, int heads) {
@@ -80,6 +86,17 @@ std::shared_ptr<const tiles::RunMaps> fixed_runs(const Problem& p, const Decisio
   return std::make_shared<const tiles::RunMaps>(mask, std::span<const mods::Table>{}, grids, p.heads_q);
 }
 
+// Maps that a kernel makes on the device, in memory that must be there for the most runs that they can have. False: they
+// would be too large, and the mask does alone.
+bool choose_maps(const Problem& p, Decision& d) {
+  const mods::Dependence sees = mods::dependence(p.mask.graph());
+  d.map_batch = !p.packed && (sees.batch || p.lengths || p.offset_per_sequence) ? p.batch : 1;
+  d.map_heads = sees.head ? p.heads_q : 1;
+  d.run_limit = emit::run_limit(ceil_div(p.tokens_kv, d.spec.k_tile));
+  const std::int64_t run_bytes = d.run_limit * static_cast<std::int64_t>(sizeof(tessera_kernels::KeyRun));
+  return map_tiles(p, d) * d.map_batch * d.map_heads <= most_partial_bytes / run_bytes;
+}
+
 // Everything that decides which tiles matter lies where the host sees it.
 bool host_sees_all(const Problem& p) {
   const OnDevice& there = p.on_device;
@@ -98,7 +115,16 @@ void choose_keys(const Problem& p, const TileMap& tiles, Decision& d) {
   if (!worth_mapping(p, d)) return;
   if (tiles::runs_are_fixed(p.mask.graph()) && p.keys_known() && !p.offset_per_sequence) d.runs = fixed_runs(p, d);
   else d.runs_of_call = host_sees_all(p);
-  if (d.runs || d.runs_of_call) spec.keys = emit::Keys::runs;
+  const bool on_device = !d.runs && !d.runs_of_call && choose_maps(p, d);
+  if (d.runs || d.runs_of_call || on_device) spec.keys = emit::Keys::runs;
+}
+
+void choose_prepare(const Problem& p, Decision& d) {
+  const bool runs = d.spec.keys == emit::Keys::runs && !d.runs && !d.runs_of_call;
+  if (!runs && !(p.packed && p.on_device.cu_q)) return;
+  emit::PrepareSpec& spec = d.prepare.emplace();
+  spec.packed = p.packed, spec.queries = static_cast<int>(d.queries), spec.runs = runs;
+  if (runs) spec.k_tile = d.spec.k_tile, spec.mask = d.spec.mask, spec.mask_dtypes = d.spec.mask_dtypes;
 }
 
 // ------------------------------------------------------------------------------------------------ splits
@@ -154,14 +180,22 @@ Layout lay_out(const Problem& p, const Decision& d) {
     return made;
   };
   const auto numbers = static_cast<std::size_t>(p.batch + 1) * sizeof(std::int64_t);
-  // On the device they stay where they are; tiles_before is made in either case.
-  const std::size_t lists = std::size_t{p.packed} + std::size_t{p.packed && !p.on_device.cu_q} +
+  // On the device they stay where they are.
+  const std::size_t lists = std::size_t{p.packed && !d.prepare} + std::size_t{p.packed && !p.on_device.cu_q} +
                             std::size_t{p.packed_keys() && !p.on_device.cu_k} +
                             std::size_t{p.lengths && !p.on_device.lengths} +
                             std::size_t{p.offset_per_sequence && !p.on_device.q_offset};
   l.metadata = piece(lists * numbers);
   if (p.paged && !p.on_device.block_table)
     l.block_table = piece(static_cast<std::size_t>(p.batch * (p.tokens_kv / p.page_size)) * sizeof(std::int32_t));
+  if (d.prepare) {
+    l.tiles_before = piece(p.packed ? numbers : 0);
+    const auto items = static_cast<std::size_t>(map_tiles(p, d) * d.map_batch * d.map_heads);
+    if (d.prepare->runs) {
+      l.run_ranges = piece(items * sizeof(tessera_kernels::RunRange));
+      l.runs = piece(items * static_cast<std::size_t>(d.run_limit) * sizeof(tessera_kernels::KeyRun));
+    }
+  }
   if (d.spec.split) {
     const auto rows = static_cast<std::size_t>(d.items() * d.spec.q_tile);
     l.partial_o = piece(rows * static_cast<std::size_t>(p.dim_v) * sizeof(float));
@@ -237,6 +271,7 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   d.units = p.heads_q / spec.heads;
   d.tiles = tiles_of_all(p, d.queries);
   choose_keys(p, map, d);
+  choose_prepare(p, d);
   split_keys(p, map, caps, d);
   d.layout = lay_out(p, d);
   return d;

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "emit/kernel_spec.hpp"
+#include "emit/prepare_text.hpp"
 #include "gpu/engine.hpp"
 #include "gpu/tile_table.hpp"
 #include "tessera/plan.hpp"
@@ -29,6 +31,7 @@ struct Layout {
   };
   Piece metadata;  // what lies on the host is uploaded here: prefix sums, lengths, offsets, tiles_before
   Piece block_table;
+  Piece tiles_before, run_ranges, runs;  // of a prepare kernel
   Piece partial_o, partial_lse;  // [items, rows, dim_v] and [items, rows]
   std::size_t bytes = 0;
   bool operator==(const Layout&) const = default;
@@ -44,6 +47,10 @@ struct Decision {
   Layout layout;
   std::shared_ptr<const tiles::RunMaps> runs;  // the work list of a mask, the same in every call
   bool runs_of_call = false;                   // the host makes it in each call, from what that call's tensors hold
+  // What a kernel finds on the device before the forward kernel starts, from numbers and tables that the host does not
+  // see: the tiles before each packed sequence, and the work list, of so many maps and at most so many runs a tile.
+  std::optional<emit::PrepareSpec> prepare{};
+  std::int64_t map_batch = 1, map_heads = 1, run_limit = 0;
 
   std::int64_t items() const { return tiles * units * splits; }
 };

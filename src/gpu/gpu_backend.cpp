@@ -73,9 +73,11 @@ void GpuBackend::run(const PlanData& plan, const Inputs& in, const Outputs& out,
   if (p.tokens_q == 0 || p.batch == 0) return;
   const Kernel& forward = state.forward();
   const Kernel* const combine = d.spec.split ? &state.combine() : nullptr;
+  const Kernel* const prepare = d.prepare ? &state.prepare() : nullptr;
   const LaunchParams params(engine_, p, plan.tiles, d, state.runs(exec.stream), in, out, exec);
   const std::int64_t tiles = params.forward().tiles * d.units;
   if (tiles == 0) return;  // packed sequences without queries
+  if (prepare) params.prepare(engine_, *prepare, device, exec.stream);
   engine_.launch(device, exec.stream, forward, tiles * d.splits, params.bytes().data(), params.bytes().size());
   // The kernel that combines knows no mods; what it takes stands first.
   if (combine) {
@@ -85,8 +87,10 @@ void GpuBackend::run(const PlanData& plan, const Inputs& in, const Outputs& out,
 }
 
 std::string kernel_spec(const Plan& plan) {
+  const Decision& d = state_of(*plan).decision();
   std::ostringstream text;
-  text << state_of(*plan).decision().spec;
+  text << d.spec;
+  if (d.prepare) text << "; prepare " << *d.prepare;
   return text.str();
 }
 

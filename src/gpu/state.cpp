@@ -46,9 +46,12 @@ State::State(const Engine& engine, const PlanData& plan, int arch)
 KernelText State::forward_text() const { return emit::forward_text(decision_.spec); }
 KernelText State::combine_text() const { return emit::combine_text(decision_.spec); }
 
+KernelText State::prepare_text() const { return emit::prepare_text(*decision_.prepare); }
+
 std::vector<KernelText> State::texts() const {
   std::vector<KernelText> all{forward_text()};
   if (decision_.spec.split) all.push_back(combine_text());
+  if (decision_.prepare) all.push_back(prepare_text());
   return all;
 }
 

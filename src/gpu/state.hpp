@@ -29,7 +29,9 @@ class State final : public plans::Details {
   // The kernels, compiled when they are asked for first.
   const Kernel& forward() const { return loaded(forward_, &State::forward_text); }
   const Kernel& combine() const { return loaded(combine_, &State::combine_text); }
+  const Kernel& prepare() const { return loaded(prepare_, &State::prepare_text); }
   KernelText forward_text() const;
+  KernelText prepare_text() const;  // of plans that have something to find on the device
   KernelText combine_text() const;  // of plans whose keys are split
   std::vector<KernelText> texts() const;
 
@@ -49,7 +51,7 @@ class State final : public plans::Details {
   const Decision decision_;
   const Cost cost_;
   const Problem problem_;
-  mutable Slot forward_ = nullptr, combine_ = nullptr;
+  mutable Slot forward_ = nullptr, combine_ = nullptr, prepare_ = nullptr;
   mutable std::mutex uploading_;
   mutable std::atomic<bool> uploaded_ = false;
   mutable std::shared_ptr<void> run_memory_;

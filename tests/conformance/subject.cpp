@@ -25,8 +25,8 @@ const gpu::GpuBackend* gpu_backend(const std::string& name) {
 Subject on_device(const std::string& backend, const gpu::GpuBackend& gpu) {
   const Device device{DeviceType::cuda, 0};
   for (const auto& [name, memory] : memories().of)
-    if (name == backend) return device_subject(backend, device, Metadata::host, memory);
-  return device_subject(backend, device, Metadata::host, copied_memory(gpu.engine(), device.index));
+    if (name == backend) return device_subject(backend, device, Metadata::either, memory);
+  return device_subject(backend, device, Metadata::either, copied_memory(gpu.engine(), device.index));
 }
 
 Subject pinned(const std::string& backend) {

@@ -33,7 +33,7 @@ void in_parallel(std::int64_t count, int threads, Work work) {
 struct Target {
   std::string backend;  // "sim:sm_80"
   Device device{DeviceType::cuda, 0};
-  Metadata metadata = Metadata::host;
+  Metadata metadata = Metadata::either;
 };
 
 Plan plan_of(const Target& target, const CaseSpec& spec);  // throws what planning throws

@@ -60,7 +60,7 @@ void compile_ahead(const sim::Engine& engine, const Plans& plans) {
 }
 
 Report sweep(bool checked, SweepOptions options) {
-  const Target target{checked ? "checked:sm_80" : "sim:sm_80", {DeviceType::cuda, 0}, Metadata::host};
+  const Target target{checked ? "checked:sm_80" : "sim:sm_80", {DeviceType::cuda, 0}, Metadata::either};
   const Subject s = subject(target.backend);
   const Sweep chosen = choose_sweep(target, s, options, cores());
   EXPECT_GE(std::ssize(chosen.kernels), options.kernels * std::ssize(options.dtypes) * 3 / 4);
@@ -86,7 +86,7 @@ TEST_F(SimConformance, GeneratedCasesChecked) {
 
 // Of each named case one type, so that half of the kernels do.
 TEST_F(SimConformance, NamedCases) {
-  const Target target{"sim:sm_80", {DeviceType::cuda, 0}, Metadata::host};
+  const Target target{"sim:sm_80", {DeviceType::cuda, 0}, Metadata::either};
   Subject s = subject(target.backend), by_cpu = subject("cpu");
   s.most_work = by_cpu.most_work = most_named_work, by_cpu.max_dim = s.max_dim;
   Collector collector(target, by_cpu);
