@@ -309,14 +309,13 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
       if (summaries[i] > 0) prepare.entries[i] = at;
       at += padded(summaries[i]);
     }
-    emit::pack_prepare_arguments(*d.prepare, there,
-                                 own.prepare.data() + sizeof(PrepareParams) / sizeof(std::uint64_t));
+    emit::pack_prepare_arguments(*d.prepare, there, own.prepare.data() + sizeof(PrepareParams) / sizeof(std::uint64_t));
     f.run_ranges = prepare.run_ranges, f.runs = prepare.runs;
     f.runs_batch = d.map_batch > 1 ? d.map_heads : 0, f.runs_head = d.map_heads > 1 ? 1 : 0;
     f.runs_tiles = prepare.tiles;
   }
-  prepare_launches_ = emit::prepare_launches(
-      *d.prepare, there, prepared_runs ? prepare.tiles * d.map_batch * d.map_heads : 0);
+  prepare_launches_ =
+      emit::prepare_launches(*d.prepare, there, prepared_runs ? prepare.tiles * d.map_batch * d.map_heads : 0);
 }
 
 void LaunchParams::prepare(const Engine& engine, const Kernel& kernel, int device, Stream stream) const {

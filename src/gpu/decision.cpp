@@ -86,8 +86,8 @@ std::shared_ptr<const tiles::RunMaps> fixed_runs(const Problem& p, const Decisio
   return std::make_shared<const tiles::RunMaps>(mask, std::span<const mods::Table>{}, grids, p.heads_q);
 }
 
-// Maps that a kernel makes on the device, in memory that must be there for the most runs that they can have. False: they
-// would be too large, and the mask does alone.
+// Maps that a kernel makes on the device, in memory that must be there for the most runs that they can have. False:
+// they would be too large, and the mask does alone.
 bool choose_maps(const Problem& p, Decision& d) {
   const mods::Dependence sees = mods::dependence(p.mask.graph());
   d.map_batch = !p.packed && (sees.batch || p.lengths || p.offset_per_sequence) ? p.batch : 1;

@@ -32,7 +32,7 @@ struct Layout {
   Piece metadata;  // what lies on the host is uploaded here: prefix sums, lengths, offsets, tiles_before
   Piece block_table;
   Piece tiles_before, run_ranges, runs;  // of a prepare kernel
-  Piece partial_o, partial_lse;  // [items, rows, dim_v] and [items, rows]
+  Piece partial_o, partial_lse;          // [items, rows, dim_v] and [items, rows]
   std::size_t bytes = 0;
   bool operator==(const Layout&) const = default;
 };

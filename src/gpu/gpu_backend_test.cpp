@@ -11,6 +11,7 @@
 #include "gpu/testing/device_call.hpp"
 #include "gpu/testing/fake_engine.hpp"
 #include "kernels/params.cuh"
+#include "kernels/prepare_params.cuh"
 #include "unit/count_allocations.hpp"
 #include "unit/failure_of.hpp"
 
@@ -154,6 +155,47 @@ TEST_F(GpuBackendTest, TablesOnTheHostAndTheirWorkListAreBroughtOver) {
   backend.run(plan, in, call.outputs(), {});
   p = params_of(engine.launches.back());
   EXPECT_EQ(first_run(tiles - 1).end_full, static_cast<unsigned>(300 / k_tile + 1));
+}
+
+// What only the device sees, a kernel finds there, before the forward kernel and in the memory that that one reads.
+TEST_F(GpuBackendTest, NumbersAndTablesOnTheDeviceAreLookedAtThere) {
+  const DeviceCall call{.queries = 4000, .keys = 4000, .heads_q = 2, .heads_kv = 2};
+  Inputs in = call.inputs();
+  Outputs out = call.outputs();
+  for (Tensor* t : {&in.q, &in.k, &in.v, &out.o})
+    *t = tensor(t->data, t->dtype, {t->shape[1], t->shape[2], t->shape[3]}, {}, device);
+  in.packed = {tensor(call.address(5), i32, {4}, {}, device), tensor(call.address(6), i32, {4}, {}, device)};
+  in.bind = {{"ids", tensor(call.address(7), i32, {4000}, {}, device)}};
+  const PlanData plan = planned(backend, describe(in, out, {.mask = documents("ids"), .batch_invariant = true}));
+  EXPECT_GT(plan.partial_bytes, 0u);
+  for (int round = 0; round < 2; ++round) {
+    engine.launches.clear();
+    backend.run(plan, in, out, {});
+    ASSERT_GE(engine.launches.size(), 3u);  // summaries of the ids, the runs, attention
+    EXPECT_TRUE(engine.uploads.empty());
+    for (std::size_t i = 0; i + 1 < engine.launches.size(); ++i)
+      EXPECT_EQ(engine.launches[i].kernel, "tessera_prepare");
+    EXPECT_NE(engine.launches.back().kernel, "tessera_prepare");
+    tessera_kernels::PrepareParams prepare;
+    std::memcpy(&prepare, engine.launches[0].params.data(), sizeof prepare);
+    const ForwardParams forward = params_of(engine.launches.back());
+    EXPECT_EQ(prepare.sequences.cu_q.data, in.packed.cu_q.data);
+    EXPECT_EQ(prepare.sequences.cu_q.bytes, 4);
+    ASSERT_NE(prepare.tiles_before, nullptr);
+    EXPECT_EQ(prepare.tiles_before, forward.tiles_before);
+    EXPECT_EQ(prepare.run_ranges, forward.run_ranges);
+    EXPECT_EQ(prepare.runs, forward.runs);
+    EXPECT_NE(prepare.entries[0], nullptr);
+    EXPECT_EQ(prepare.entries[1], nullptr);
+    EXPECT_EQ(prepare.tiles, forward.runs_tiles);
+    EXPECT_EQ(prepare.tiles, (4000 + plan.tiling.q_tile - 1) / plan.tiling.q_tile + 3);  // at most
+    EXPECT_EQ(engine.launches.back().blocks, prepare.tiles * 2 / plan.tiling.heads_per_tile);
+  }
+  // The host knows less and does less: no summaries, no runs, where bands say it all.
+  const PlanData bands = planned(backend, describe(in, out, {.mask = causal(), .batch_invariant = true}));
+  engine.launches.clear();
+  backend.run(bands, in, out, {});
+  EXPECT_EQ(engine.launches.size(), 2u);
 }
 
 TEST_F(GpuBackendTest, PagesOnTheHostAreBroughtOver) {
