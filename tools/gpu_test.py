@@ -4,7 +4,7 @@
     python tools/gpu_test.py --tool build/release/tests/tessera_gpu_conformance
     python tools/gpu_test.py --seconds 500                     what fits into the time; the next call goes on from there
 
-First the named cases; then generated suites, a seed at a time; then a subset under each tool of compute-sanitizer, where it is
+First the named cases, graph replay, two streams; then generated suites, a seed at a time; then a subset under each tool of compute-sanitizer, where it is
 installed. A piece is remembered under the hash of the tool's binary: another build starts anew. Exit code 1 when a piece
 failed; a summary of all pieces comes last.
 """
@@ -75,7 +75,7 @@ def planned(options) -> list[tuple[str, list[str]]]:
     """Every piece: its name and its command."""
     suite = lambda seed, kernels, cases: [options.tool, "--dtype", options.dtypes, "--seeds", str(seed),  # noqa: E731
                                           "--kernels", str(kernels), "--cases", str(cases)]
-    pieces = [("named cases", [*suite(1, 1, 1), "--named"])]
+    pieces = [("named cases", [*suite(1, 1, 1), "--named"]), ("graphs and streams", [options.tool, "--streams"])]
     suites = -(-options.cases // (options.piece * len(options.dtypes.split(","))))
     pieces += [(f"suite {seed}", suite(seed, options.kernels, options.piece)) for seed in range(1, suites + 1)]
     sanitizer = shutil.which("compute-sanitizer")

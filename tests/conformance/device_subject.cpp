@@ -82,50 +82,44 @@ class Copied final : public DeviceMemory {
 };
 
 // ------------------------------------------------------------------------------------------------ calls
-// The tensors of a call as they are on the device. `memory`: null to describe the call only; addresses stay then.
-struct Moved {
-  Inputs inputs;
-  Outputs outputs;
-  Exec exec;
-
-  Moved(const Inputs& in, const Outputs& out, const Exec& how, Device device, bool metadata, DeviceMemory* memory)
-      : inputs(in), outputs(out), exec(how) {
-    const auto move = [&](const char* name, Tensor& t, bool output) {
-      if (!t.defined()) return;
-      t.device = device;
-      if (!memory || !t.data || problem::is_empty(t)) return;
-      const std::optional<Region> region = region_of(t.data);
-      t.data = memory->enter(name, t, region ? &*region : nullptr, output);
-    };
-    move("q", inputs.q, false), move("k", inputs.k, false), move("v", inputs.v, false);
-    move("sinks", inputs.sinks, false);
-    if (metadata) {
-      move("packed.cu_q", inputs.packed.cu_q, false), move("packed.cu_k", inputs.packed.cu_k, false);
-      move("pages.block_table", inputs.pages.block_table, false), move("pages.lengths", inputs.pages.lengths, false);
-      move("q_offset", inputs.q_offset, false);
-      inputs.bind = {};
-      for (Binding binding : in.bind) {
-        const std::string name(binding.name);
-        move(name.c_str(), binding.tensor, false);
-        inputs.bind.add(binding);
-      }
-    }
-    move("o", outputs.o, true), move("lse", outputs.lse, true);
-    if (exec.workspace.data) {
-      const std::int64_t bytes = static_cast<std::int64_t>(exec.workspace.bytes);
-      Tensor t = tensor(exec.workspace.data, DType::u8, {bytes});
-      move("the workspace", t, true);
-      exec.workspace.data = t.data;
-    }
-  }
-};
-
 bool to_device(Metadata metadata, const Inputs& in, const Outputs& out, const Options& options) {
   if (metadata != Metadata::either) return metadata == Metadata::device;
   return hash(describe(in, out, options)) % 2 == 1;
 }
 
 }  // namespace
+
+DeviceCall::DeviceCall(const Inputs& in, const Outputs& out, const Exec& how, Device device, bool metadata,
+                       DeviceMemory* memory)
+    : inputs(in), outputs(out), exec(how) {
+  const auto move = [&](const char* name, Tensor& t, bool output) {
+    if (!t.defined()) return;
+    t.device = device;
+    if (!memory || !t.data || problem::is_empty(t)) return;
+    const std::optional<Region> region = region_of(t.data);
+    t.data = memory->enter(name, t, region ? &*region : nullptr, output);
+  };
+  move("q", inputs.q, false), move("k", inputs.k, false), move("v", inputs.v, false);
+  move("sinks", inputs.sinks, false);
+  if (metadata) {
+    move("packed.cu_q", inputs.packed.cu_q, false), move("packed.cu_k", inputs.packed.cu_k, false);
+    move("pages.block_table", inputs.pages.block_table, false), move("pages.lengths", inputs.pages.lengths, false);
+    move("q_offset", inputs.q_offset, false);
+    inputs.bind = {};
+    for (Binding binding : in.bind) {
+      const std::string name(binding.name);
+      move(name.c_str(), binding.tensor, false);
+      inputs.bind.add(binding);
+    }
+  }
+  move("o", outputs.o, true), move("lse", outputs.lse, true);
+  if (exec.workspace.data) {
+    const std::int64_t bytes = static_cast<std::int64_t>(exec.workspace.bytes);
+    Tensor t = tensor(exec.workspace.data, DType::u8, {bytes});
+    move("the workspace", t, true);
+    exec.workspace.data = t.data;
+  }
+}
 
 MakeMemory copied_memory(const gpu::Engine& engine, int device) {
   return [&engine, device] { return std::make_unique<Copied>(engine, device); };
@@ -135,7 +129,7 @@ Plan device_plan(const std::string& backend, Device device, Metadata metadata, c
                  const Outputs& outputs, const Options& options) {
   Options with = options;
   with.backend = backend;
-  const Moved moved(inputs, outputs, {}, device, to_device(metadata, inputs, outputs, options), nullptr);
+  const DeviceCall moved(inputs, outputs, {}, device, to_device(metadata, inputs, outputs, options), nullptr);
   return plan(describe(moved.inputs, moved.outputs, with));
 }
 
@@ -145,7 +139,7 @@ Subject device_subject(const std::string& backend, Device device, Metadata metad
     Options with = options;
     with.backend = backend;
     const std::unique_ptr<DeviceMemory> memory = make();
-    const Moved moved(inputs, outputs, exec, device, to_device(metadata, inputs, outputs, options), memory.get());
+    const DeviceCall moved(inputs, outputs, exec, device, to_device(metadata, inputs, outputs, options), memory.get());
     attention(moved.inputs, moved.outputs, with, moved.exec);
     memory->leave();
   };

@@ -30,6 +30,15 @@ MakeMemory copied_memory(const gpu::Engine& engine, int device);
 // Where the numbers about a call (prefix sums, lengths, ids ...) lie.
 enum class Metadata : std::uint8_t { host, device, either };  // either: one or the other, by the call's own hash
 
+// The tensors of a call as they are on the device. Without `memory` only described so: the addresses stay. `metadata`:
+// numbers about the call and captured tensors go there, too.
+struct DeviceCall {
+  Inputs inputs;
+  Outputs outputs;
+  Exec exec;
+  DeviceCall(const Inputs& in, const Outputs& out, const Exec& how, Device device, bool metadata, DeviceMemory* memory);
+};
+
 Subject device_subject(const std::string& backend, Device device, Metadata metadata, MakeMemory memory);
 
 // The plan of such a call, made without touching the device's memory.

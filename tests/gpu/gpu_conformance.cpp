@@ -18,6 +18,7 @@
 #include "cuda/engine.hpp"
 #include "cuda/pack.hpp"
 #include "gpu/gpu_backend.hpp"
+#include "gpu/gpu_streams.hpp"
 #include "gpu/testing/fake_engine.hpp"
 
 namespace {
@@ -31,6 +32,7 @@ constexpr const char* usage =
     "  --kernels N        distinct kernels of a suite and a type (80)\n"
     "  --cases N          generated cases of a suite and a type (500)\n"
     "  --dtype A,B        bf16, f16 (both)\n"
+    "  --streams          graph replay with changed lengths, and two streams at once; nothing else\n"
     "  --named            the named cases, once, beside the first suite\n"
     "  --metadata WHERE   prefix sums, lengths, ids: host, device, either (either)\n"
     "  --threads N        that compile and judge (all cores)\n"
@@ -43,7 +45,7 @@ struct Flags {
   std::uint64_t first_seed = 1, last_seed = 1;
   std::int64_t kernels = 80, cases = 500;
   std::vector<DType> dtypes{bf16, f16};
-  bool named = false, list_specs = false;
+  bool named = false, streams = false, list_specs = false;
   Metadata metadata = Metadata::either;
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   std::string case_line, state, pack, arch = "sm_90a";
@@ -72,6 +74,7 @@ Flags parse(int argc, char** argv) {
       return std::string(argv[++i]);
     };
     if (flag == "--named") flags.named = true;
+    else if (flag == "--streams") flags.streams = true;
     else if (flag == "--list-specs") flags.list_specs = true;
     else if (flag == "--kernels") flags.kernels = number<std::int64_t>(flag, value());
     else if (flag == "--cases") flags.cases = number<std::int64_t>(flag, value());
@@ -266,6 +269,11 @@ int run(const Flags& flags) {
   }
   const Target target{"cuda:sm_80", {DeviceType::cuda, 0}, flags.metadata};
   std::cout << cuda::engine().caps(0).name << ", " << flags.threads << " threads" << std::endl;
+  if (flags.streams) {
+    const Findings findings = check_streams_on_device();
+    std::cout << findings.looked_at << " cases, 0 distinct kernels, " << findings.failed << " failures" << std::endl;
+    return findings.failed > 0;
+  }
   Totals totals;
   if (!flags.case_line.empty()) {
     const Subject s[] = {subject_of(target)};
