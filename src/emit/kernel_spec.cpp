@@ -18,7 +18,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardSpec& s) {
       << ", tile " << s.q_tile << 'x' << s.k_tile << ", warps " << s.warps << " x " << s.blocks << ", stages "
       << s.stages;
   if (s.q_registers) out << ", q in registers";
-  if (s.early != 2) out << ", early " << s.early;
+  if (s.early != 3) out << ", early " << s.early;
   out << ", copies " << s.q_copy << '/' << s.k_copy << '/' << s.v_copy << '/' << s.o_copy;
   if (s.heads > 1) out << ", heads " << s.heads;
   if (s.packed) out << ", packed";

@@ -27,7 +27,7 @@ struct ForwardSpec {
   int warps = 4, stages = 2;  // stages: places in shared memory for tiles of keys and values, 1 to 4
   int blocks = 1;             // of a multiprocessor, which the compiler keeps registers for
   bool q_registers = false;   // a warp holds its queries in registers: small dims
-  int early = 2;              // steps of 16 keys that are exponentiated before a tile's products with values begin
+  int early = 3;              // steps of 16 keys that are exponentiated before a tile's products with values begin
   // Bytes that pointers and strides allow at a time: 16, 8, 4, 2.
   int q_copy = 16, k_copy = 16, v_copy = 16, o_copy = 16;
   int heads = 1;         // query heads of a group that share a tile; row = query * heads + head

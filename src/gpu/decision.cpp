@@ -260,6 +260,7 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   spec.heads = heads_of_tile(p, usual_queries(p));
   const Tile tile = tile_for(p, caps, spec.heads);
   spec.q_tile = tile.q_tile, spec.k_tile = tile.k_tile, spec.warps = tile.warps, spec.stages = tile.stages;
+  spec.blocks = tile.blocks;
   spec.q_copy = copy_bytes(p.align.q), spec.k_copy = copy_bytes(p.align.k);
   spec.v_copy = copy_bytes(p.align.v), spec.o_copy = copy_bytes(p.align.o);
   spec.packed = p.packed, spec.paged = p.paged, spec.lengths = p.lengths;

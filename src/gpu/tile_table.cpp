@@ -7,13 +7,19 @@
 namespace tessera::gpu {
 namespace {
 
-// In order: small dims first, then few rows first. 16 rows a warp are the least that a matrix instruction has; tiles of
-// 128 rows are worth their registers where the output of a thread fits beside the scores: up to dim 128.
+// In order: small dims first, then few rows first, then most stages first. 16 rows a warp are the least that a matrix
+// instruction has. With 32 each fragment of keys and values meets two of queries, and the tensor core waits for shared
+// memory half as long: up to dim 128, where the output of 32 rows has its place in registers. What else is admissible,
+// and what is expected of it: docs/kernels/forward_sm80.md.
 constexpr Tile table[] = {
-    // max_dim, q_tile, k_tile, warps, stages
-    {64, 16, 64, 1, 2},  {64, 32, 64, 2, 2},   {64, 64, 64, 4, 2},   {64, 128, 64, 4, 2}, {128, 16, 64, 1, 2},
-    {128, 32, 64, 2, 2}, {128, 64, 64, 4, 2},  {128, 128, 64, 8, 2}, {192, 16, 32, 1, 2}, {192, 32, 32, 2, 2},
-    {192, 64, 32, 4, 2}, {192, 128, 32, 8, 2}, {256, 16, 32, 1, 2},  {256, 32, 32, 2, 2}, {256, 64, 32, 4, 2},
+    // max_dim, q_tile, k_tile, warps, stages, blocks
+    {64, 16, 64, 1, 2},      {64, 32, 64, 2, 2},  {64, 64, 64, 4, 2, 2},  {64, 128, 64, 4, 2, 2},
+    {128, 16, 64, 1, 2},     {128, 32, 64, 2, 2}, {128, 64, 64, 4, 2, 2}, {128, 128, 64, 4, 2, 2},
+    {128, 128, 64, 4, 1, 2}, {192, 16, 64, 1, 2}, {192, 16, 64, 1, 1},    {192, 32, 64, 2, 2},
+    {192, 32, 64, 2, 1},     {192, 64, 64, 4, 2}, {192, 64, 64, 4, 1},    {192, 128, 64, 8, 2},
+    {192, 128, 64, 8, 1},    {256, 16, 64, 1, 2}, {256, 16, 64, 1, 1},    {256, 32, 64, 2, 2},
+    {256, 32, 64, 2, 1},     {256, 64, 64, 4, 2}, {256, 64, 64, 4, 1},    {256, 128, 64, 8, 2},
+    {256, 128, 64, 8, 1},
 };
 
 }  // namespace
@@ -28,7 +34,7 @@ const Tile* find_tile(const Caps& caps, int dim, int dim_v, bool paged, std::int
   const int widest = std::max(dim, dim_v);
   const Tile* best = nullptr;
   for (const Tile& tile : table) {
-    if (widest > tile.max_dim || (best && tile.max_dim != best->max_dim)) continue;
+    if (widest > tile.max_dim || (best && (tile.max_dim != best->max_dim || tile.q_tile <= best->q_tile))) continue;
     if (tile_smem_bytes(tile, dim, dim_v, paged) > caps.smem_block_bytes) continue;
     best = &tile;
     if (tile.q_tile >= rows) break;

@@ -9,10 +9,10 @@
 namespace tessera::gpu {
 
 // A block of `warps` warps works on q_tile rows, which are (query, head) pairs, and streams tiles of k_tile keys
-// through `stages` places of shared memory.
+// through `stages` places of shared memory. The compiler keeps registers for `blocks` of them on a multiprocessor.
 struct Tile {
   int max_dim;  // the row is for dims up to it, the larger of dim and dim_v
-  int q_tile, k_tile, warps, stages;
+  int q_tile, k_tile, warps, stages, blocks = 1;
   bool operator==(const Tile&) const = default;
 };
 

@@ -25,7 +25,7 @@ BOTH constexpr int padded_dim(int dim) { return (dim + 15) / 16 * 16; }
 BOTH constexpr int row_pitch(int dim) { return padded_dim(dim) + 8; }
 
 // Of what a block knows of its work: struct Item, the key tiles to come, and how they are found.
-constexpr int item_bytes = 112, entry_ring = 8;
+constexpr int item_bytes = 128, entry_ring = 8;
 BOTH constexpr int work_bytes(bool runs) { return item_bytes + 4 * entry_ring + (runs ? 32 : 16); }
 
 // Shared memory of a block of the forward kernel. The rows of O leave through the memory of Q.

@@ -41,6 +41,7 @@ struct TileCopy {
   // Rows `stride` apart. A tile of which all rows are there is copied without a question.
   template <class E>
   static DEVICE void dense(E* tile, int rows, const E* from, i64 stride) {
+    stride = ptx::made_here(stride);
     const int thread = (int)ptx::thread_here(), first = thread / lanes, column = thread % lanes * width;
     E* const to = tile + first * Pitch + column;
     from += first * stride + column;
@@ -73,17 +74,6 @@ struct TileCopy {
       copy<Bytes>(to + c * width, at, There || there ? elements : 0);
     }
   }
-};
-
-// Division of an index below 2^31 by a number that is the same for the whole launch: a product with its inverse.
-struct Divider {
-  u32 by, inverse, shift;
-  static DEVICE Divider make(u32 by) {
-    u32 shift = 0;
-    while ((1u << shift) < by && shift < 31) ++shift;  // 2^shift >= by
-    return {by, (u32)((((u64)1 << (31 + shift)) + by - 1) / by), shift};
-  }
-  DEVICE u32 divide(u32 x) const { return (u32)(((u64)x * inverse) >> (31 + shift)); }
 };
 
 // The keys and values of one sequence and head. Tiles are counted from key 0.
@@ -127,29 +117,29 @@ struct KeySource<S, true> {
   static constexpr int own = (S::k_tile + Shape<S>::threads - 1) / Shape<S>::threads;  // rows that a thread looks up
   const ForwardParams& f;
   const Item& item;
-  Divider page_size;
+  const Divider& page_size;
   i32 pages[own];
 
   static DEVICE void set(const ForwardParams& f, Item& item) {
     item.k = static_cast<const E*>(f.k.data) + item.head_kv * f.k.head;
     item.v = static_cast<const E*>(f.v.data) + item.head_kv * f.v.head;
+    item.page_size = Divider::make(f.page_size < 0x7fffffff ? (u32)f.page_size : 0x7fffffffu);
   }
-  static DEVICE KeySource make(const ForwardParams& f, const Item& item) {
-    return {f, item, Divider::make(f.page_size < 0x7fffffff ? (u32)f.page_size : 0x7fffffffu), {}};
-  }
+  static DEVICE KeySource make(const ForwardParams& f, const Item& item) { return {f, item, item.page_size, {}}; }
   DEVICE i32 page(u32 number) const { return f.block_table[item.sequence * f.table_stride + number]; }
   DEVICE void look_up(i32 entry) {
-    const i32 tile = entry & 0x3fffffff;
+    const i32 tile = tile_of(entry), thread = (i32)ptx::thread_here();
 #pragma unroll
     for (int i = 0; i < own; ++i) {
-      const i32 r = (i32)threadIdx.x + i * Shape<S>::threads, key = tile * S::k_tile + r;
+      const i32 r = thread + i * Shape<S>::threads, key = tile * S::k_tile + r;
       pages[i] = entry >= 0 && r < S::k_tile && key < item.n_k ? page(page_size.divide((u32)key)) : 0;
     }
   }
   DEVICE void keep(Shared<S>& s, int round, i32 tile) const {
+    const i32 thread = (i32)ptx::thread_here();
 #pragma unroll
     for (int i = 0; i < own; ++i) {
-      const i32 r = (i32)threadIdx.x + i * Shape<S>::threads;
+      const i32 r = thread + i * Shape<S>::threads;
       if (r >= S::k_tile) continue;
       const u32 key = (u32)(tile * S::k_tile + r), in_page = key - page_size.divide(key) * page_size.by;
       const bool there = pages[i] >= 0 && pages[i] < f.pages;

@@ -12,11 +12,14 @@ struct Place {
   i64 sequence, q_first;  // q_first: logical position of the tile's first query
   i32 head, n_k;
   i32 column;  // key of the fragment's first element, in the sequence
+  int first_row;
 
   static DEVICE Place make(const Item& item, i32 tile) {
-    return {item.sequence, item.offset + item.first_query, item.head, item.n_k, tile * S::k_tile + fragment_column()};
+    const int thread = (int)ptx::thread_here(), lane = thread % 32;
+    return {item.sequence, item.offset + item.first_query,  item.head,
+            item.n_k,      tile * S::k_tile + lane % 4 * 2, thread / 32 * Shape<S>::row_groups * 16 + lane / 4};
   }
-  static DEVICE int row(int m, int half) { return warp_row<S>() + m * 16 + fragment_row(half); }
+  DEVICE int row(int m, int half) const { return first_row + m * 16 + half * 8; }
   DEVICE i64 query(int row) const { return q_first + row / S::heads; }
   DEVICE i64 head_of(int row) const { return head + row % S::heads; }
 };

@@ -10,6 +10,17 @@
 
 namespace tessera_kernels {
 
+// Division of an index below 2^31 by a number that is the same for the whole launch: a product with its inverse.
+struct Divider {
+  u32 by, inverse, shift;
+  static DEVICE Divider make(u32 by) {
+    u32 shift = 0;
+    while ((1u << shift) < by && shift < 31) ++shift;  // 2^shift >= by
+    return {by, (u32)((((u64)1 << (31 + shift)) + by - 1) / by), shift};
+  }
+  DEVICE u32 divide(u32 x) const { return (u32)(((u64)x * inverse) >> (31 + shift)); }
+};
+
 // The work of a block.
 struct alignas(16) Item {
   i64 sequence;
@@ -22,8 +33,9 @@ struct alignas(16) Item {
   i32 first_query;             // of the tile
   i32 head, head_kv;           // the first of the tile's query heads, and their key head
   i32 tiles_begin, tiles_end;  // key tiles of this split
-  float exponent;              // what leads from scores to exponents of 2
-  bool any;                    // false: the launch has more blocks than there is work
+  Divider page_size;
+  float exponent;  // what leads from scores to exponents of 2
+  bool any;        // false: the launch has more blocks than there is work
 };
 
 static_assert(sizeof(Item) == item_bytes, "as layout.cuh counts it");

@@ -45,4 +45,7 @@ PTX bool all(bool x, u32 lanes = all_lanes) { return !any(!x, lanes); }
 // holds no register around it.
 PTX u32 thread_here() { INSN(return threadIdx.x, u32 r; asm volatile("mov.u32 %0, %%tid.x;" : "=r"(r)); return r); }
 
+// The same for a number that the caller has: multiples of it are made where they are used.
+PTX i64 made_here(i64 x) { INSN(return x, asm volatile("" : "+l"(x)); return x); }
+
 }  // namespace ptx

@@ -1,0 +1,126 @@
+// Every kind of specialisation through NVRTC, without a GPU: it compiles for every class of device, nothing is spilled
+// and nothing lies in local memory. What the emulated GPU cannot see. Where there is no NVRTC one line says so.
+#include <gtest/gtest.h>
+
+#include <iostream>
+
+#include "cuda/compiler.hpp"
+#include "cuda/settings.hpp"
+#include "emit/kernel_text.hpp"
+#include "tessera/mods.hpp"
+
+namespace tessera::tests {
+namespace {
+
+struct Specialisation {
+  const char* what;
+  emit::ForwardSpec spec;
+  std::string score{}, mask{};
+  // Bytes that may be spilled: masks that read tensors, outside of the products, where the output fills the registers.
+  int spilled = 0;
+};
+
+emit::ForwardSpec tile(int dim, int q_tile, int warps, int blocks, int stages = 2) {
+  emit::ForwardSpec s;
+  s.dim = s.dim_v = dim, s.q_tile = q_tile, s.warps = warps, s.blocks = blocks, s.stages = stages, s.lse = true;
+  return s;
+}
+template <class Change>
+emit::ForwardSpec with(emit::ForwardSpec s, const Change& change) {
+  change(s);
+  return s;
+}
+emit::ForwardSpec with_bands(emit::ForwardSpec s, int bands = 1) {
+  s.keys = emit::Keys::bands, s.bands = bands;
+  return s;
+}
+
+std::vector<Specialisation> specialisations() {
+  using emit::ForwardSpec;
+  using emit::Keys;
+  const ForwardSpec d64 = tile(64, 128, 4, 2), d128 = tile(128, 128, 4, 2), d256 = tile(256, 128, 8, 1);
+  const ForwardSpec rows_16 = tile(128, 16, 1, 1);
+  return {
+      {"d128", d128},
+      {"d128 causal", with_bands(d128)},
+      {"d128 one stage", with_bands(tile(128, 128, 4, 2, 1))},
+      {"d64 causal f16", with(with_bands(d64), [](ForwardSpec& s) { s.dtype = s.out_dtype = DType::f16; })},
+      {"d64, queries in registers", with(d64, [](ForwardSpec& s) { s.q_registers = true; })},
+      {"d256 causal", with_bands(d256)},
+      {"d256 one stage, f32", with(tile(256, 128, 8, 1, 1), [](ForwardSpec& s) { s.out_dtype = DType::f32; })},
+      {"d8", tile(8, 64, 4, 2)},
+      {"d72/40 packed, two bands, sinks",
+       with(with_bands(tile(72, 128, 4, 2), 2), [](ForwardSpec& s) { s.dim_v = 40, s.packed = s.sinks = true; })},
+      {"d192/128", with(tile(192, 128, 8, 1), [](ForwardSpec& s) { s.dim_v = 128; })},
+      {"d128 paged", with(d128, [](ForwardSpec& s) { s.paged = s.lengths = true; })},
+      {"d128 paged decode, split, heads", with(with_bands(rows_16),
+                                               [](ForwardSpec& s) {
+                                                 s.paged = s.lengths = s.split = s.packed = true;
+                                                 s.heads = 8;
+                                               })},
+      {"d128 strided by 4 and 2", with(d128, [](ForwardSpec& s) { s.q_copy = s.k_copy = 4, s.v_copy = s.o_copy = 2; })},
+      {"d128 softcap, causal", with_bands(d128), "30 * tanh(s / 30)"},
+      {"d128 alibi, causal, narrow", with(with_bands(d128), [](ForwardSpec& s) { s.narrow = true; }),
+       "s + slope[h] * real(k - q)"},
+      {"d64 alibi", d64, "s + slope[h] * real(k - q)"},
+      {"d128 documents, runs", with(d128, [](ForwardSpec& s) { s.keys = Keys::runs; }), "",
+       "(ids:int[q] == ids:int[k]) & (k <= q)", 192},
+      {"d64 documents, runs, narrow", with(d64, [](ForwardSpec& s) { s.keys = Keys::runs, s.narrow = true; }), "",
+       "(ids:int[q] == ids:int[k]) & (k <= q)"},
+      {"d64 evaluated mask, eight heads", with(tile(64, 64, 4, 2), [](ForwardSpec& s) { s.heads = 8; }), "",
+       "(q + h) % 3 == 0"},
+  };
+}
+
+emit::ForwardSpec complete(const Specialisation& given) {
+  emit::ForwardSpec s = given.spec;
+  const auto types = [](const Graph& graph) {
+    std::vector<DType> all;
+    for (const Capture& capture : graph.captures) all.push_back(capture.type == Type::real ? f32 : i32);
+    return all;
+  };
+  if (!given.score.empty()) s.score = parse_score(given.score).graph(), s.score_dtypes = types(s.score);
+  if (!given.mask.empty()) s.mask = parse_mask(given.mask).graph(), s.mask_dtypes = types(s.mask);
+  return s;
+}
+
+class KernelsByNvrtc : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!compiler.about().missing.empty()) GTEST_SKIP() << compiler.about().missing;
+  }
+  void expect_clean(const char* what, const gpu::KernelText& text, int device, int spilled) {
+    std::string arch;
+    try {
+      arch = compiler.arch_for(device);
+    } catch (const Error&) {  // an NVRTC that is older than the device
+      return;
+    }
+    const cuda::KernelImage image = compiler.compile(text, arch);
+    EXPECT_LE(image.spill_bytes, spilled) << what << ' ' << arch << '\n' << image.log;
+    EXPECT_LE(image.stack_bytes, spilled) << what << ' ' << arch << '\n' << image.log;
+    EXPECT_FALSE(image.log.find("warning") != std::string::npos) << image.log;
+    std::cout << "  " << arch << ' ' << what << ": " << image.registers << " registers\n";
+  }
+  cuda::Notes notes;
+  cuda::Compiler compiler{cuda::nvrtc_places("", cuda::settings_from_environment().nvrtc), 0, notes};
+};
+
+// The device that most want, and of the others one for each specialisation, in turns.
+TEST_F(KernelsByNvrtc, NothingIsSpilled) {
+  constexpr int others[] = {80, 86, 89, 100, 120};
+  std::size_t i = 0;
+  for (const Specialisation& one : specialisations()) {
+    const gpu::KernelText text = emit::forward_text(complete(one));
+    expect_clean(one.what, text, i % 2 ? 90 : others[i / 2 % std::size(others)], one.spilled);
+    ++i;
+  }
+}
+TEST_F(KernelsByNvrtc, Combine) {
+  emit::ForwardSpec s = tile(128, 64, 4, 2);
+  s.split = s.sinks = true;
+  for (const int device : {80, 90, 120}) expect_clean("combine", emit::combine_text(s), device, 0);
+}
+
+}  // namespace
+}  // namespace tessera::tests
