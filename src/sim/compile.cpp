@@ -65,10 +65,10 @@ std::vector<std::string> flags(bool checked) {
       "-std=c++20 -x c++ -shared -fPIC -fvisibility=hidden -g -w -mavx2 -mfma -mf16c -ffp-contract=fast "
       "-fno-strict-aliasing -fno-math-errno -fno-optimize-sibling-calls -fno-exceptions -fno-rtti "
       "-ftls-model=initial-exec";
-  const std::string kind = checked
-                               ? " -O1 -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -fsanitize=bounds "
-                                 "-fsanitize-undefined-trap-on-error -nostdlib"
-                               : " -O2";
+  const std::string kind =
+      checked ? " -O1 -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -fsanitize=bounds-strict "
+                "-fsanitize-undefined-trap-on-error -nostdlib"
+              : " -O2";
   std::istringstream in(all + kind);
   return {std::istream_iterator<std::string>(in), {}};
 }

@@ -68,12 +68,15 @@ std::vector<ForwardRun> forward_runs() {
       {shape_of(2), "sq=40 sk=33 hq=1 hkv=1 d=40 dv=24 dtype=bf16 mask=\"(k <= q)\" offset=-9 seed=5"},
       {shape_of(1), "b=2 sq=40 sk=97 d=16 dtype=f16 scale=-0.4 layout=sliced seed=2"},
       {with(shape_of(3, true), [](Shape& s) { s.splits = 3; }),
-       "b=2 sq=33 sk=200 hq=2 hkv=1 d=16 dtype=bf16 mask=\"window(50, 0)\" sinks=1 family=growing"},
+       "b=2 sq=33 sk=200 hq=2 hkv=1 d=16 dv=17 dtype=bf16 mask=\"window(50, 0)\" sinks=1 family=nan_attended"},
       {with(shape_of(2), [](Shape& s) { s.page = 12, s.heads = 2; }),
-       "packed=9/9,0/5,33/70,20/0,1/100 hq=4 hkv=2 d=16 dtype=bf16 out=f32 mask=\"(k <= q)\" score=\"softcap(5)\""},
+       "packed=9/9,0/5,33/70,20/0,1/100,1/1,2/2,0/0,1/3,0/1,1/1,1/2,1/3,1/4,1/5,1/6,1/7,1/8,1/9,2/1,2/2,2/3,2/4,2/5,2/"
+       "6,2/7,2/8,"
+       "2/9,3/1,3/2,3/3,3/4,3/5,3/6,3/7,3/8,3/9,4/70 hq=4 hkv=2 d=16 dtype=bf16 mask=\"(k <= q)\" "
+       "score=\"softcap(5)\""},
       {with(shape_of(2), [](Shape& s) { s.copy = 4; }),
-       "b=2 sq=90 sk=90 hq=2 hkv=2 d=18 dtype=bf16 mask=\"documents(ids) & causal\" family=outlier"},
-      {shape_of(1, true), "sq=64 sk=65 d=64 dtype=bf16 family=huge"},
+       "b=2 sq=90 sk=90 hq=2 hkv=2 d=18 dv=15 dtype=bf16 mask=\"documents(ids) & causal\" family=outlier"},
+      {shape_of(1, true), "sq=64 sk=65 d=64 dtype=bf16 out=f32 family=outlier"},
   };
 }
 
