@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "emit/bounds_text.hpp"
 #include "emit/kernel_sources.hpp"
 #include "emit/mod_text.hpp"
 #include "kernels/layout.cuh"
@@ -88,12 +89,24 @@ const char* element(DType dtype) {
 const char* word(bool value) { return value ? "true" : "false"; }
 const char* word(Keys keys) { return keys == Keys::all ? "all" : keys == Keys::bands ? "bands" : "runs"; }
 
+bool compares_reals(const Graph& graph) {
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+    const bool compares = node.op >= Op::lt && node.op <= Op::ne;
+    return compares && graph.nodes[node.arg[0]].type == Type::real;
+  });
+}
+
 // The mods as members of the spec, so that the kernels' sources name no emitted function.
 void write_mods(std::ostream& out, const ForwardSpec& s) {
-  const ModOptions options = mod_options(s);
-  out << mod_prelude() << mod_device_prelude() << mod_function("score", s.score, Type::real, s.score_dtypes, options)
-      << mod_function("mask", s.mask, Type::boolean, s.mask_dtypes, options)
-      << "struct Params {\n  tessera_kernels::ForwardParams f;\n  score_arguments score;\n  mask_arguments mask;\n};\n"
+  const std::string mask = mod_function("mask", s.mask, Type::boolean, s.mask_dtypes, mask_options(s));
+  out << mod_prelude() << mod_device_prelude()
+      << mod_function("score", s.score, Type::real, s.score_dtypes, mod_options(s));
+  if (compares_reals(s.mask))
+    out << bounds_prelude() << "namespace bounds_math {\n"
+        << mask << "}  // namespace bounds_math\n"
+        << "using bounds_math::mask;\nusing bounds_math::mask_arguments;\n";
+  else out << mask;
+  out << "struct Params {\n  tessera_kernels::ForwardParams f;\n  score_arguments score;\n  mask_arguments mask;\n};\n"
       << "static_assert(sizeof(Params) == " << forward_param_bytes(s) << ", \"as the host packs it\");\n";
 }
 
@@ -162,6 +175,9 @@ std::string kernel_source(std::string_view name) {
   return inliner.take();
 }
 
+ModOptions mask_options(const ForwardSpec& spec) {
+  return compares_reals(spec.mask) ? ModOptions{.reals = Reals::f64} : mod_options(spec);
+}
 ModOptions mod_options(const ForwardSpec& spec) { return {Reals::f32, Functions::device, spec.narrow}; }
 
 std::size_t forward_param_bytes(const ForwardSpec& spec) {

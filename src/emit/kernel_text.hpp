@@ -27,9 +27,10 @@ KernelText forward_text(const ForwardSpec& spec);
 KernelText combine_text(const ForwardSpec& spec);
 
 // What a launch hands over, `Params`: ForwardParams (kernels/params.cuh), then the arguments of the score change, then
-// those of the mask, as pack_arguments() makes them with mod_options().
+// those of the mask, as pack_arguments() makes them with mod_options() and mask_options().
 std::size_t forward_param_bytes(const ForwardSpec& spec);
 ModOptions mod_options(const ForwardSpec& spec);
+ModOptions mask_options(const ForwardSpec& spec);  // a mask that compares reals is decided in fp64, as on the host
 
 // A source of src/kernels ("forward_sm80.cuh", "ptx/base.cuh") with all that it includes, each once, and no #include
 // left. Throws Error(internal) for a name that is not there.

@@ -288,8 +288,8 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
     f.partial_o = reinterpret_cast<float*>(memory + d.layout.partial_o.at);
     f.partial_lse = reinterpret_cast<float*>(memory + d.layout.partial_lse.at);
   }
-  const emit::ModOptions options = emit::mod_options(d.spec);
-  pack(mask, mask_tables, options, pack(score, score_tables, options, words + forward_words));
+  pack(mask, mask_tables, emit::mask_options(d.spec),
+       pack(score, score_tables, emit::mod_options(d.spec), words + forward_words));
   if (!d.prepare) return;
 
   static_assert(sizeof(PrepareParams) % sizeof(std::uint64_t) == 0);

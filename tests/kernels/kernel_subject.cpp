@@ -207,7 +207,7 @@ void run(const KernelShape& shape, const Inputs& in, const Outputs& out, const O
   std::uint64_t* words = params.data() + sizeof f / 8;
   emit::pack_arguments(spec.score, tables(spec.score, in.bind), words, emit::mod_options(spec));
   words += emit::argument_words(spec.score);
-  emit::pack_arguments(spec.mask, tables(spec.mask, in.bind), words, emit::mod_options(spec));
+  emit::pack_arguments(spec.mask, tables(spec.mask, in.bind), words, emit::mask_options(spec));
   if (items == 0) return;
   // All that the kernels may touch, and how; a checked machine reports what they touch beside it.
   std::vector<sim::Region> regions;
