@@ -115,9 +115,12 @@ def tables(results: dict) -> str:
     missing: dict[str, int] = {}
     for one in results["points"].values():
         for name, found in one["found"].items():
+            if found.get("how", "graph").startswith("calls ("):
+                text = f"{name}: timed call by call, {found['how'][7:-1]}"
+                missing[text] = missing.get(text, 0) + 1
             if "cannot" in found:
                 text = f"{name}: {found['cannot']}"
                 missing[text] = missing.get(text, 0) + 1
     if missing:
-        lines += ["\nNot taken part:"] + [f"  {text} ({count} point{'s' if count > 1 else ''})" for text, count in missing.items()]
+        lines += ["\nNot taken part, or not by a graph:"] + [f"  {text} ({count} point{'s' if count > 1 else ''})" for text, count in missing.items()]
     return "\n".join(lines)

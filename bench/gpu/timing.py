@@ -38,9 +38,9 @@ class Clock:
         return begin.elapsed_time(end)
 
     def captured(self, call, count: int):
-        """A graph of `count` calls, or None where the contender does something that a graph cannot hold."""
+        """A graph of `count` calls, and None; or None, and why the contender cannot be captured."""
         if not self.gpu:
-            return None
+            return None, "no GPU"
         torch = self.torch
         try:
             side = torch.cuda.Stream()
@@ -50,15 +50,15 @@ class Clock:
             torch.cuda.current_stream().wait_stream(side)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=side):  # where the call has been: what it needs there is there
                 for _ in range(count):
                     call()
             graph.replay()
             torch.cuda.synchronize()
-            return graph
-        except Exception:
+            return graph, None
+        except Exception as error:
             torch.cuda.synchronize()
-            return None
+            return None, str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
 
 
 class Runner:
@@ -73,14 +73,14 @@ class Runner:
             call()
             once = max(1e-4, min(clock.of(call, 2) / 2 for _ in range(2)))
             per_graph = max(1, min(64, int(0.5 * scale / once)))
-            self.graph = clock.captured(call, per_graph) if graphs else None
+            self.graph, reason = clock.captured(call, per_graph) if graphs else (None, "not asked for")
             if self.graph is not None:
                 once = max(1e-4, min(clock.of(self.graph.replay, 1) for _ in range(2)) / per_graph)
         self.step = self.graph.replay if self.graph else call
         self.calls = per_graph if self.graph else 1
         self.count = {"sustained": max(1, round(SUSTAINED_MS * scale / once / self.calls)),
                       "burst": max(1, round(BURST_MS * scale / once / self.calls))}
-        self.how = "graph" if self.graph else "calls"
+        self.how = "graph" if self.graph else f"calls ({reason})"
 
     def window(self, kind: str) -> None:
         with self.scope():
