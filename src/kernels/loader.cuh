@@ -44,6 +44,7 @@ struct TileCopy {
     stride = ptx::made_here(stride);
     const int thread = (int)ptx::thread_here(), first = thread / lanes, column = thread % lanes * width;
     E* const to = tile + first * Pitch + column;
+    const E* const there = from + column;  // for copies of nothing, whose address has to be aligned, too
     from += first * stride + column;
     const int left = rows - first;  // of them from this thread's first one on
     if (rows >= Rows) {
@@ -54,7 +55,7 @@ struct TileCopy {
 #pragma unroll
       for (int pass = 0; pass < Rows; pass += rows_at_once, from += rows_at_once * stride)
         if (Rows % rows_at_once == 0 || first + pass < Rows)
-          copy_row<false>(to + pass * Pitch, from, column, pass < left);
+          copy_row<false>(to + pass * Pitch, pass < left ? from : there, column, pass < left);
     }
   }
 

@@ -55,6 +55,10 @@ TEST(Forward, Alignment) {
                            std::to_string(bytes / 2));
   }
 }
+TEST(Forward, OneKeyWhoseStrideSaysNothing) {
+  // A stride that no element needs may be anything: here it is no multiple of the copies.
+  expect_case(one_warp, "packed=8/6,38/1 hq=1 hkv=1 d=17 dv=80 dtype=f16 out=f32 mask=\"causal\" invariant=1");
+}
 TEST(Forward, Bands) {
   expect_case(one_warp, "sq=50 sk=300 hq=2 hkv=1 d=16 dtype=bf16 mask=\"((k <= q) & ((q - k) % 64 < 20))\"");
   expect_case(one_warp, "sq=50 sk=30 d=16 dtype=bf16 mask=\"(k <= q)\" offset=-20");  // rows that attend to nothing
