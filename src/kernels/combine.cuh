@@ -22,7 +22,7 @@ PTX void combine(const typename S::Params& p) {
       if (lse != -ptx::infinity()) sum += ptx::exp2(ptx::add(lse, -top));
     }
     const float sink = S::sinks ? sink_of(f, item.head + r % S::heads) : 0.0f;
-    const Finish row = finish(top, sum, sum, S::sinks, sink);
+    const Finish row = finish(top, sum, S::sinks, sink);
     const float inverse = 1.0f / row.sum;
     typename S::Output* const to = output_row<S>(f, item, r);
     for (int column = lane(); column < S::dim_v; column += 32) {

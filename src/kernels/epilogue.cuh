@@ -21,17 +21,17 @@ struct Finish {
   float lse;          // natural
 };
 // `reference`: what the sums are relative to, an exponent of 2. A sink joins the denominator once, here.
-PTX Finish finish(float reference, float sum, float exact, bool with_sink, float sink) {
+PTX Finish finish(float reference, float sum, bool with_sink, float sink) {
   const bool nothing = sum == 0.0f;
   if (!with_sink) {
     if (nothing) return {0.0f, 1.0f, -ptx::infinity()};
-    return {1.0f, sum, ptx::mul(ptx::add(reference, ptx::log2(exact)), ln_2)};
+    return {1.0f, sum, ptx::mul(ptx::add(reference, ptx::log2(sum)), ln_2)};
   }
   if (nothing)
     return sink == sink && sink < ptx::infinity() ? Finish{0.0f, 1.0f, sink} : Finish{0.0f, sink - sink, sink - sink};
   const float z = ptx::mul(sink, log2_e), top = ptx::max(reference, z);
   const float by = ptx::exp2(ptx::add(reference, -top)), more = ptx::exp2(ptx::add(z, -top));
-  return {by, ptx::fma(sum, by, more), ptx::mul(ptx::add(top, ptx::log2(ptx::fma(exact, by, more))), ln_2)};
+  return {by, ptx::fma(sum, by, more), ptx::mul(ptx::add(top, ptx::log2(ptx::fma(sum, by, more))), ln_2)};
 }
 
 // a / b, correctly rounded but for the rarest cases: of exact quotients the exact one. `inverse` is 1 / b, rounded.
@@ -156,18 +156,14 @@ PTX void store_results(Outputs<S>& o, const Softmax<S>& softmax, Shared<S>& s, c
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = warp_row<S>() + m * 16 + fragment_row(half);
-      const float sum = softmax.sum(m, half), reference = ptx::mul(softmax.largest[m][half], item.exponent);
-      float exact = softmax.exact[m][half];
-      if constexpr (Softmax<S>::exact_sums) {
-        exact += ptx::shfl_xor(exact, 1);
-        exact += ptx::shfl_xor(exact, 2);
-      } else {
-        exact = sum;
-      }
-      base_2[m][half] = sum == 0.0f ? -ptx::infinity() : ptx::add(reference, ptx::log2(exact));
+      const float reference = ptx::mul(softmax.largest[m][half], item.exponent);
+      float sum = softmax.sum[m][half];  // of this lane's columns
+      sum += ptx::shfl_xor(sum, 1);
+      sum += ptx::shfl_xor(sum, 2);
+      base_2[m][half] = sum == 0.0f ? -ptx::infinity() : ptx::add(reference, ptx::log2(sum));
       const bool with_sink = S::sinks && !S::split;
       const float sink = with_sink && r < rows ? sink_of(f, item.head + r % S::heads) : 0.0f;
-      finished[m][half] = finish(reference, sum, exact, with_sink, sink);
+      finished[m][half] = finish(reference, sum, with_sink, sink);
       if (S::split && lane() % 4 == 0 && r < rows)
         f.partial_lse[partial_row<S>(f, item, (i32)item.split, r)] = base_2[m][half];
       if (S::lse && !S::split && lane() % 4 == 0 && r < rows) store_lse<S>(f, item, r, finished[m][half].lse);

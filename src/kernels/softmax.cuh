@@ -2,30 +2,25 @@
 // on what stands beside it.
 //
 // A probability is 2^(c x - B) with x the score, c the factor that leads to powers of two, and B = c m rounded, m the
-// largest score so far: one FMA and one ex2 an element. That B is rounded makes each probability wrong by one and the
-// same factor, which the sum has as well: O is divided by the sum of the very probabilities that were multiplied with
-// the values, rounded to the input's type. The tensor core makes that sum, as a product with a column of ones; so equal
-// scores give the exact mean. LSE has a sum of its own, in fp32, of the probabilities before they are rounded. Where
-// scores are huge the rounding of B is no small matter: such rows subtract m first. Must not know: masks, where tiles
-// come from.
+// largest score so far: one FMA and one ex2 an element. That B is rounded makes all probabilities of a row wrong by one
+// and the same factor, which their sum, in fp32 and before they are rounded to the input's type, has as well. The
+// largest one loses it when it is rounded (to 1), so the factor must be within fp32's own error: where |B| is not
+// small, rows subtract m first. Must not know: masks, where tiles come from.
 #pragma once
 #include "tile.cuh"
 
 namespace tessera_kernels {
 
 constexpr float log2_e = 1.44269504f, ln_2 = 0.693147181f;
-// From here on |B| is huge: B is rounded by up to 2^-13 below, and probabilities of the largest score to 1 in any type.
-constexpr float huge_exponent = 4096.0f;
+// From here on |B| counts as huge. Below, B is rounded by at most 2^-20: a factor within 6.7e-7 of 1, as the accuracy
+// rule allows of equal scores (2^-20).
+constexpr float huge_exponent = 32.0f;
 
 template <class S>
 struct Softmax {
   using Sh = Shape<S>;
-  static constexpr bool exact_sums = S::lse || S::split;
   float largest[Sh::row_groups][2];  // score of each row; -inf: none attended to yet
-  // Of the rounded probabilities, as the matrix instruction makes them: [0] and [2] are the rows', the others copies.
-  // (A second group of rows in the place of the copies would save registers, and give its NaN to the first.)
-  float sums[Sh::row_groups][4];
-  float exact[Sh::row_groups][2];  // of the unrounded ones, of this lane's columns
+  float sum[Sh::row_groups][2];      // of the probabilities, of this lane's columns
   // Of the tile in hand: what the sums so far are multiplied with, and minus B.
   float shrink[Sh::row_groups][2], minus_b[Sh::row_groups][2];
 
@@ -33,8 +28,7 @@ struct Softmax {
 #pragma unroll
     for (int m = 0; m < Sh::row_groups; ++m) {
       largest[m][0] = largest[m][1] = -ptx::infinity();
-      exact[m][0] = exact[m][1] = 0.0f;
-      sums[m][0] = sums[m][1] = sums[m][2] = sums[m][3] = 0.0f;
+      sum[m][0] = sum[m][1] = 0.0f;
     }
   }
 
@@ -85,13 +79,12 @@ struct Softmax {
   }
   static DEVICE bool is_huge(float b) { return (b < 0 ? -b : b) >= huge_exponent && b != -ptx::infinity(); }
 
-  DEVICE void shrink_sums(Outputs<S>& o) {
+  DEVICE void shrink_outputs(Outputs<S>& o) {
 #pragma unroll
     for (int m = 0; m < Sh::row_groups; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float by = shrink[m][half];
-        sums[m][half * 2] *= by, sums[m][half * 2 + 1] *= by;
 #pragma unroll
         for (int n = 0; n < Sh::dim_groups; ++n) o[m][n][half * 2] *= by, o[m][n][half * 2 + 1] *= by;
       }
@@ -108,19 +101,12 @@ struct Softmax {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           y[i] = ptx::exp2(ptx::fma(x[m][2 * step + i / 2][half * 2 + i % 2], c, minus_b[m][half]));
-        if constexpr (exact_sums) exact[m][half] += (y[0] + y[1]) + (y[2] + y[3]);
+        sum[m][half] += (y[0] + y[1]) + (y[2] + y[3]);
         p[m][half] = pack(y[0], y[1], typename S::Element{});
         p[m][half + 2] = pack(y[2], y[3], typename S::Element{});
       }
     }
   }
-  DEVICE float sum(int m, int half) const { return sums[m][half * 2]; }
-  DEVICE void add_to_sums(const u32 (&p)[Sh::row_groups][4]) {
-    constexpr u32 two = ones(typename S::Element{});
-#pragma unroll
-    for (int m = 0; m < Sh::row_groups; ++m) multiply(sums[m], p[m], two, two, typename S::Element{});
-  }
-
   // One tile: o = o * shrink + P V, in two parts. The first so many steps of 16 keys are exponentiated before the
   // products begin, the others while the tensor core is busy with products: as many as registers allow.
   static constexpr int early = S::early < Sh::key_steps ? S::early : Sh::key_steps;
@@ -129,18 +115,17 @@ struct Softmax {
 #pragma unroll
     for (int m = 0; m < Sh::row_groups; ++m) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) exact[m][half] *= shrink[m][half];
+      for (int half = 0; half < 2; ++half) sum[m][half] *= shrink[m][half];
     }
 #pragma unroll
     for (int step = 0; step < early; ++step) probabilities(p[step], x, step, c);
   }
   DEVICE void add_values(Outputs<S>& o, Probabilities& p, const Scores<S>& x, const typename S::Element* v, float c) {
-    shrink_sums(o);
+    shrink_outputs(o);
 #pragma unroll
     for (int step = 0; step < Sh::key_steps; ++step) {
       if (step + early < Sh::key_steps) probabilities(p[step + early], x, step + early, c);
       multiply_values<S>(o, p[step], v, step);
-      add_to_sums(p[step]);
     }
   }
 };

@@ -59,9 +59,7 @@ PTX u32 pack(float lo, float hi, f16) { return ptx::pack_f16(lo, hi); }
 PTX bf16 rounded(float x, bf16) { return ptx::to_bf16(x); }
 PTX f16 rounded(float x, f16) { return ptx::to_f16(x); }
 PTX float rounded(float x, float) { return x; }
-// Two ones; the bits of a half that are set where it is infinite or NaN.
-PTX constexpr u32 ones(bf16) { return 0x3f803f80u; }
-PTX constexpr u32 ones(f16) { return 0x3c003c00u; }
+// The bits of a half that are set where it is infinite or NaN.
 PTX constexpr u32 exponent_bits(bf16) { return 0x7f80u; }
 PTX constexpr u32 exponent_bits(f16) { return 0x7c00u; }
 
