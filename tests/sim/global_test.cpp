@@ -3,19 +3,11 @@
 
 #include <bit>
 
-#include "sim/behaviours.hpp"
+#include "sim/expectations.hpp"
 #include "sim/region.hpp"
 
 namespace tessera::sim {
 namespace {
-
-Setting plain() { return {.checked = false}; }
-void only(const Behaviour& b, const std::string& kind) {
-  EXPECT_GE(b.of(kind), 1) << text_of(b.result);
-  EXPECT_EQ(std::size_t(b.of(kind)), b.result.reports.size()) << text_of(b.result);
-}
-void quiet(const Behaviour& b) { EXPECT_TRUE(b.result.ok()) << text_of(b.result); }
-bool says(const Behaviour& b, const std::string& words) { return text_of(b.result).find(words) != std::string::npos; }
 
 TEST(Global, BoundsNameTheMemory) {
   for (const bool checked : {false, true}) {

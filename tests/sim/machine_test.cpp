@@ -5,21 +5,12 @@
 #include <algorithm>
 #include <set>
 
-#include "sim/behaviours.hpp"
+#include "sim/expectations.hpp"
 
 namespace tessera::sim {
 namespace {
 
 constexpr std::uint32_t poison = 0xffffffffu;
-
-Setting plain() { return {.checked = false}; }
-// Only reports of `kind`, and at least one.
-void only(const Behaviour& b, const std::string& kind) {
-  EXPECT_GE(b.of(kind), 1) << text_of(b.result);
-  EXPECT_EQ(std::size_t(b.of(kind)), b.result.reports.size()) << text_of(b.result);
-}
-void quiet(const Behaviour& b) { EXPECT_TRUE(b.result.ok()) << text_of(b.result); }
-bool says(const Behaviour& b, const std::string& words) { return text_of(b.result).find(words) != std::string::npos; }
 
 TEST(Machine, ADeadlockNamesEveryWarpItsBarrierAndTheLine) {
   const Behaviour b = behave("deadlock_at_syncthreads", plain());
