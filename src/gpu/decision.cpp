@@ -45,8 +45,8 @@ std::int64_t map_tiles(const Problem& p, const Decision& d) {
   return p.packed ? d.tiles : ceil_div(p.tokens_q, d.queries);
 }
 
-Tile tile_for(const Problem& p, const Caps& caps, int heads) {
-  return *find_tile(caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged, heads * usual_queries(p));
+Tile tile_for(const Problem& p, const Caps& caps, std::span<const Tile> table, int heads) {
+  return *find_tile(table, caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged, heads * usual_queries(p));
 }
 
 // Whether coordinates fit in 32 bits: what is known before any data, the position of the first query among it. A tile
@@ -211,7 +211,7 @@ int resident_blocks(const Caps& caps, std::int64_t smem_bytes, int threads) {
   return static_cast<int>(std::clamp<std::int64_t>(by_smem, 1, std::max(1, caps.threads_sm / threads)));
 }
 
-std::vector<std::string> reasons(const Problem& p, const Caps& caps, int arch) {
+std::vector<std::string> reasons(const Problem& p, const Caps& caps, int arch, std::span<const Tile> table) {
   std::vector<std::string> all;
   if (caps.arch < arch)
     all.push_back("the kernels need compute capability " + std::to_string(arch / 10) + "." + std::to_string(arch % 10) +
@@ -237,13 +237,13 @@ std::vector<std::string> reasons(const Problem& p, const Caps& caps, int arch) {
     all.push_back("the mask's and the score change's run-time values make a launch of " + std::to_string(bytes) +
                   " bytes: " + std::to_string(most_param_bytes) + " are allowed");
   if (!fits_q || !fits_v) return all;
-  if (!find_tile(caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged, 1)) {
+  if (!find_tile(table, caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged, 1)) {
     all.push_back("no tile of dims " + std::to_string(p.dim) + " and " + std::to_string(p.dim_v) + " fits the " +
                   std::to_string(caps.smem_block_bytes) + " bytes of shared memory of " + caps.name);
     return all;
   }
   const int heads = heads_of_tile(p, usual_queries(p));
-  const std::int64_t tiles = tiles_of_all(p, tile_for(p, caps, heads).q_tile / heads);
+  const std::int64_t tiles = tiles_of_all(p, tile_for(p, caps, table, heads).q_tile / heads);
   std::int64_t blocks = 0;
   if (__builtin_mul_overflow(tiles, p.heads_q / heads, &blocks) || blocks > most_blocks)
     all.push_back("there are " + std::to_string(tiles) + " tiles of queries for each of " +
@@ -252,15 +252,15 @@ std::vector<std::string> reasons(const Problem& p, const Caps& caps, int arch) {
   return all;
 }
 
-Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch) {
+Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch, std::span<const Tile> table) {
   Decision d;
   emit::ForwardSpec& spec = d.spec;
   spec.arch = arch, spec.dtype = p.dtype, spec.out_dtype = p.out_dtype;
   spec.dim = static_cast<int>(p.dim), spec.dim_v = static_cast<int>(p.dim_v);
   spec.heads = heads_of_tile(p, usual_queries(p));
-  const Tile tile = tile_for(p, caps, spec.heads);
+  const Tile tile = tile_for(p, caps, table, spec.heads);
   spec.q_tile = tile.q_tile, spec.k_tile = tile.k_tile, spec.warps = tile.warps, spec.stages = tile.stages;
-  spec.blocks = tile.blocks;
+  spec.blocks = tile.blocks, spec.early = tile.early, spec.q_registers = tile.q_registers;
   spec.q_copy = copy_bytes(p.align.q), spec.k_copy = copy_bytes(p.align.k);
   spec.v_copy = copy_bytes(p.align.v), spec.o_copy = copy_bytes(p.align.o);
   spec.packed = p.packed, spec.paged = p.paged, spec.lengths = p.lengths;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,10 +57,12 @@ struct Decision {
 };
 
 // Every reason why a kernel of class `arch` cannot run the problem on such a device; empty: it can.
-std::vector<std::string> reasons(const Problem& problem, const Caps& caps, int arch);
+std::vector<std::string> reasons(const Problem& problem, const Caps& caps, int arch,
+                                 std::span<const Tile> table = tile_table());
 
 // The problem has no reasons against it.
-Decision decide(const Problem& problem, const TileMap& tiles, const Caps& caps, int arch);
+Decision decide(const Problem& problem, const TileMap& tiles, const Caps& caps, int arch,
+                std::span<const Tile> table = tile_table());
 
 // Blocks of such a kernel that one multiprocessor holds, by shared memory and threads; what registers allow is known
 // once it is compiled.

@@ -35,7 +35,7 @@ TEST(TileTable, EveryDimHasATileThatFits) {
       for (int dim_v : {1, dim, 256})
         for (std::int64_t rows : {1, 17, 64, 5000})
           for (bool paged : {false, true}) {
-            const Tile* tile = find_tile(caps, dim, dim_v, paged, rows);
+            const Tile* tile = find_tile(tile_table(), caps, dim, dim_v, paged, rows);
             ASSERT_NE(tile, nullptr) << caps.name << ' ' << dim << ' ' << dim_v;
             EXPECT_LE(tile_smem_bytes(*tile, dim, dim_v, paged), caps.smem_block_bytes);
             EXPECT_GE(tile->max_dim, std::max(dim, dim_v));
@@ -48,7 +48,7 @@ TEST(TileTable, KeysOfATileDependOnTheDimsAlone) {
   for (const Caps& caps : {caps_of_h200(), caps_of_rtx()})
     for (int dim = 1; dim <= max_dim; ++dim) {
       std::set<int> k_tiles;
-      for (std::int64_t rows = 1; rows < 300; ++rows) k_tiles.insert(find_tile(caps, dim, dim, false, rows)->k_tile);
+      for (std::int64_t rows = 1; rows < 300; ++rows) k_tiles.insert(find_tile(tile_table(), caps, dim, dim, false, rows)->k_tile);
       EXPECT_EQ(k_tiles.size(), 1u) << dim;
     }
 }

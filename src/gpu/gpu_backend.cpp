@@ -25,8 +25,8 @@ void check_workspace(const Workspace& given, std::size_t needed) {
 
 }  // namespace
 
-GpuBackend::GpuBackend(std::string name, const Engine& engine, int arch)
-    : name_(std::move(name)), variant_("sm_" + std::to_string(arch)), engine_(engine), arch_(arch) {}
+GpuBackend::GpuBackend(std::string name, const Engine& engine, int arch, std::span<const Tile> table)
+    : name_(std::move(name)), variant_("sm_" + std::to_string(arch)), engine_(engine), arch_(arch), table_(table) {}
 
 std::string GpuBackend::missing() const { return engine_.missing(); }
 
@@ -42,11 +42,11 @@ std::vector<std::string> GpuBackend::supports(const Problem& p) const {
   if (p.device.index < 0 || p.device.index >= engine_.devices())
     return {"the tensors are on device " + std::to_string(p.device.index) + ": there are " +
             std::to_string(engine_.devices()) + ", numbered from 0"};
-  return reasons(p, engine_.caps(p.device.index), arch_);
+  return reasons(p, engine_.caps(p.device.index), arch_, table_);
 }
 
 void GpuBackend::decide(PlanData& plan) const {
-  const auto state = std::make_shared<const State>(engine_, plan, arch_);
+  const auto state = std::make_shared<const State>(engine_, plan, arch_, table_);
   const Decision& d = state->decision();
   plan.tiling = {.q_tile = d.queries,
                  .heads_per_tile = d.spec.heads,

@@ -2,18 +2,21 @@
 // launches prepare, forward and combine on an Engine.
 // Must not know: which engine that is.
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backend.hpp"
 #include "gpu/engine.hpp"
+#include "gpu/tile_table.hpp"
 
 namespace tessera::gpu {
 
 class GpuBackend final : public Backend {
  public:
-  // One class of kernels on one engine: name "cuda", arch 80 is `cuda:sm_80`. The engine outlives this.
-  GpuBackend(std::string name, const Engine& engine, int arch);
+  // One class of kernels on one engine: name "cuda", arch 80 is `cuda:sm_80`. Engine and table outlive this; a table of
+  // one row pins a tile (bench/gpu/sweep.cpp).
+  GpuBackend(std::string name, const Engine& engine, int arch, std::span<const Tile> table = tile_table());
   std::string_view name() const override { return name_; }
   std::string_view variant() const override { return variant_; }
   std::string about() const override;
@@ -28,6 +31,7 @@ class GpuBackend final : public Backend {
   const std::string name_, variant_;
   const Engine& engine_;
   const int arch_;
+  const std::span<const Tile> table_;
 };
 
 // What a GPU plan's kernels are made for, in one line: plans of equal lines need the same kernels. And their texts, for

@@ -36,10 +36,10 @@ std::string rate(double value, const char* unit) {
 
 }  // namespace
 
-State::State(const Engine& engine, const PlanData& plan, int arch)
+State::State(const Engine& engine, const PlanData& plan, int arch, std::span<const Tile> table)
     : engine_(engine),
       device_(plan.problem.device.index),
-      decision_(decide(plan.problem, plan.tiles, engine.caps(device_), arch)),
+      decision_(decide(plan.problem, plan.tiles, engine.caps(device_), arch, table)),
       cost_(plan.cost),
       problem_(plan.problem) {}
 

@@ -19,7 +19,7 @@ namespace tessera::gpu {
 
 class State final : public plans::Details {
  public:
-  State(const Engine& engine, const PlanData& plan, int arch);
+  State(const Engine& engine, const PlanData& plan, int arch, std::span<const Tile> table);
   void print(std::ostream& out) const override;
 
   const Engine& engine() const { return engine_; }

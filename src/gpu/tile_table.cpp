@@ -12,7 +12,7 @@ namespace {
 // memory half as long: up to dim 128, where the output of 32 rows has its place in registers. What else is admissible,
 // and what is expected of it: docs/kernels/forward_sm80.md.
 constexpr Tile table[] = {
-    // max_dim, q_tile, k_tile, warps, stages, blocks
+    // max_dim, q_tile, k_tile, warps, stages, blocks, early, q_registers
     {64, 16, 64, 1, 2},      {64, 32, 64, 2, 2},  {64, 64, 64, 4, 2, 2},  {64, 128, 64, 4, 2, 2},
     {128, 16, 64, 1, 2},     {128, 32, 64, 2, 2}, {128, 64, 64, 4, 2, 2}, {128, 128, 64, 4, 2, 2},
     {128, 128, 64, 4, 1, 2}, {192, 16, 64, 1, 2}, {192, 16, 64, 1, 1},    {192, 32, 64, 2, 2},
@@ -30,7 +30,8 @@ std::int64_t tile_smem_bytes(const Tile& tile, int dim, int dim_v, bool paged) {
   return tessera_kernels::forward_shared_bytes(tile.q_tile, tile.k_tile, tile.stages, dim, dim_v, paged);
 }
 
-const Tile* find_tile(const Caps& caps, int dim, int dim_v, bool paged, std::int64_t rows) {
+const Tile* find_tile(std::span<const Tile> table, const Caps& caps, int dim, int dim_v, bool paged,
+                      std::int64_t rows) {
   const int widest = std::max(dim, dim_v);
   const Tile* best = nullptr;
   for (const Tile& tile : table) {

@@ -13,6 +13,8 @@ namespace tessera::gpu {
 struct Tile {
   int max_dim;  // the row is for dims up to it, the larger of dim and dim_v
   int q_tile, k_tile, warps, stages, blocks = 1;
+  int early = 3;             // steps of 16 keys that are exponentiated before products with values begin
+  bool q_registers = false;  // a warp holds its queries in registers
   bool operator==(const Tile&) const = default;
 };
 
@@ -24,6 +26,6 @@ std::int64_t tile_smem_bytes(const Tile& tile, int dim, int dim_v, bool paged);
 // The first row of the table that is for these dims, has as many rows as `rows` asks for (or is the largest) and fits
 // the device's shared memory; null: none does. Of one (dim, dim_v) and device every row so chosen has the same k_tile:
 // a row of queries sees its keys in the same steps however many stand beside it.
-const Tile* find_tile(const Caps& caps, int dim, int dim_v, bool paged, std::int64_t rows);
+const Tile* find_tile(std::span<const Tile> table, const Caps& caps, int dim, int dim_v, bool paged, std::int64_t rows);
 
 }  // namespace tessera::gpu
