@@ -57,7 +57,37 @@ TESSERA_SIM_API void cp_async_wait(u32 groups_left);
 
 // The warp's tensor core
 TESSERA_SIM_API Reg4 ldmatrix(const void* row, u32 matrices, bool trans);
+TESSERA_SIM_API void stmatrix(void* row, u32 matrices, bool trans, Reg4 r);
 TESSERA_SIM_API Acc4 mma_16816(Acc4 d, Reg4 a, u32 b0, u32 b1, Half type);
+
+// sm_90: mbarriers
+TESSERA_SIM_API void mbarrier_init(void* barrier, u32 arrivals);
+TESSERA_SIM_API void mbarrier_init_fence();
+TESSERA_SIM_API void mbarrier_invalidate(void* barrier);
+TESSERA_SIM_API void mbarrier_arrive(void* barrier, u32 arrivals, u32 bytes);
+TESSERA_SIM_API void cp_async_mbarrier_arrive(void* barrier);
+TESSERA_SIM_API void mbarrier_wait(void* barrier, u32 parity);
+TESSERA_SIM_API bool mbarrier_test(void* barrier, u32 parity);
+
+// sm_90: copies in bulk. Coordinates beyond the rank are 0.
+TESSERA_SIM_API void fence_async();
+TESSERA_SIM_API void tensor_prefetch(const void* map);
+TESSERA_SIM_API void tensor_load(void* dst, const void* map, void* barrier, u32 rank, i32 c0, i32 c1, i32 c2, i32 c3,
+                                 i32 c4);
+TESSERA_SIM_API void tensor_store(const void* map, const void* src, u32 rank, i32 c0, i32 c1, i32 c2, i32 c3, i32 c4);
+TESSERA_SIM_API void bulk_load(void* dst, const void* src, u32 bytes, void* barrier);
+TESSERA_SIM_API void bulk_store(void* dst, const void* src, u32 bytes);
+TESSERA_SIM_API void bulk_commit();
+TESSERA_SIM_API void bulk_wait(u32 groups_left, bool read);
+
+// sm_90: the warpgroup's tensor core, and warps with different tasks
+TESSERA_SIM_API void wgmma_fence();
+TESSERA_SIM_API void wgmma_commit();
+TESSERA_SIM_API void wgmma_wait(u32 groups_left, const float* ready, u32 count);
+TESSERA_SIM_API void wgmma_ss(float* d, u32 n, u64 a, u64 b, bool a_mn, bool b_mn, bool accumulate, Half type);
+TESSERA_SIM_API void wgmma_rs(float* d, u32 n, const u32* a, u64 b, bool b_mn, bool accumulate, Half type);
+TESSERA_SIM_API void setmaxnreg(u32 registers, bool raise);
+TESSERA_SIM_API bool elect();
 
 // Global memory
 TESSERA_SIM_API void bad_global(const void* p, u32 bytes);  // misaligned, or not global

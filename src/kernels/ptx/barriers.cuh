@@ -1,7 +1,7 @@
 // Barriers of a part of the block, and votes of the block. __syncthreads() is barrier 0 with every thread.
 // Must not know: tiles, attention.
 #pragma once
-#include "base.cuh"
+#include "warp.cuh"
 
 namespace ptx {
 
@@ -21,6 +21,9 @@ PTX bool named_barrier_or(u32 id, u32 threads, bool x) {
                   : "memory");
        return r != 0);
 }
+// The same, and the assembler knows that all threads get one answer: what a warpgroup decides about its products must
+// be voted on so, or it takes the branch for divergent. (The barrier makes the answer one, the vote of the warp tells.)
+PTX bool any_thread(bool x, u32 id, u32 threads) { return any(named_barrier_or(id, threads, x)); }
 PTX bool syncthreads_or(bool x) { return named_barrier_or(0, blockDim.x, x); }
 
 }  // namespace ptx

@@ -55,6 +55,26 @@ PTX void ldmatrix_x4_trans(u32 (&r)[4], const void* row) {
                     : "memory"));
 }
 
+// 9.7.14: stmatrix, for sm_90. The other way: register r[i] of lane l goes to row l / 4 of matrix i, elements 2 (l % 4)
+// and the next; transposed: to column l / 4. Lane l names row l % 8 of matrix l / 8.
+PTX void stmatrix_x2(void* row, u32 r0, u32 r1) {
+  INSN(::sim::stmatrix(row, 2, false, {{r0, r1, 0, 0}}),
+       asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(smem(row)), "r"(r0), "r"(r1)
+                    : "memory"));
+}
+PTX void stmatrix_x4(void* row, u32 r0, u32 r1, u32 r2, u32 r3) {
+  INSN(::sim::stmatrix(row, 4, false, {{r0, r1, r2, r3}}),
+       asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem(row)), "r"(r0),
+                    "r"(r1), "r"(r2), "r"(r3)
+                    : "memory"));
+}
+PTX void stmatrix_x4_trans(void* row, u32 r0, u32 r1, u32 r2, u32 r3) {
+  INSN(::sim::stmatrix(row, 4, true, {{r0, r1, r2, r3}}),
+       asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem(row)), "r"(r0),
+                    "r"(r1), "r"(r2), "r"(r3)
+                    : "memory"));
+}
+
 // 9.7.14: mma.m16n8k16. D += A B, halves multiplied exactly, summed in float (in an order of the hardware's own).
 PTX void mma_m16n8k16_bf16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   INSN(::sim::mma_m16n8k16(d, a, b0, b1, ::sim::Half::bf16),
