@@ -39,6 +39,7 @@ std::vector<gpu::Caps> known_devices(const std::string& arch) {
     caps.name = kind.name, caps.arch = kind.arch, caps.sms = kind.sms;
     caps.smem_block_bytes = kind.smem_block_bytes, caps.smem_sm_bytes = kind.smem_sm_bytes;
     caps.smem_reserved_bytes = 1024, caps.threads_sm = kind.threads_sm, caps.registers_sm = 65536;
+    caps.tensor_maps = kind.arch >= 90;
     all.push_back(caps);
   }
   if (all.empty())
@@ -54,5 +55,6 @@ void AheadEngine::download(int, Stream, void*, const void*, std::size_t) const {
 void AheadEngine::synchronise(int, Stream) const { not_there(); }
 void* AheadEngine::workspace(int, Stream, std::size_t) const { not_there(); }
 std::shared_ptr<void> AheadEngine::allocate(int, std::size_t) const { not_there(); }
+void AheadEngine::tensor_map(const gpu::TensorMapSpec&, void*) const { not_there(); }
 
 }  // namespace tessera::cuda

@@ -28,6 +28,7 @@ class AheadEngine final : public gpu::Engine {
   void synchronise(int, Stream) const override;
   void* workspace(int, Stream, std::size_t) const override;
   std::shared_ptr<void> allocate(int, std::size_t) const override;
+  void tensor_map(const gpu::TensorMapSpec&, void*) const override;
 
  private:
   std::vector<gpu::Caps> caps_;

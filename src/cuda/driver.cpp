@@ -153,6 +153,7 @@ std::string Driver::found_devices() {
     caps.dram_bytes_s = 2e3 * get(attribute_memory_clock_khz) * get(attribute_memory_bus_bits) / 8;
     const bool consumer = std::string_view(name).find("GeForce") != std::string_view::npos;
     caps.tensor_flops = tensor_flops_per_clock(caps.arch, consumer) * caps.sms * 1e3 * get(attribute_clock_khz);
+    caps.tensor_maps = api.tensor_map && caps.arch >= 90;
     device->pools = api.pool_allocate && api.pool_free && get(attribute_memory_pools) != 0;
     devices_.push_back(std::move(device));
   }

@@ -76,6 +76,10 @@ enum : unsigned {
   graph_move = 1
 };
 
+// CUtensorMapDataType, CUtensorMapL2promotion; of interleave and of what is outside: 0, none and zeros
+enum : int { map_u8 = 0, map_i32 = 3, map_f16 = 6, map_f32 = 7, map_bf16 = 9, map_l2_256 = 3 };
+inline constexpr std::size_t map_alignment = 64;
+
 // Streams that are numbers, not objects.
 inline CUstream stream_legacy() { return reinterpret_cast<CUstream>(std::uintptr_t{1}); }
 inline CUstream stream_per_thread() { return reinterpret_cast<CUstream>(std::uintptr_t{2}); }
@@ -129,11 +133,15 @@ inline CUstream stream_per_thread() { return reinterpret_cast<CUstream>(std::uin
   X(pointer_attributes, "cuPointerGetAttributes", (unsigned count, int* attributes, void** values, CUdeviceptr pointer))
 
 // Null where the driver is older or the platform lacks them.
-#define TESSERA_CUDA_OPTIONAL(X)                                                                  \
-  X(context_id, "cuCtxGetId", (CUcontext context, unsigned long long* id)) /* 12.0 */             \
-  X(stream_id, "cuStreamGetId", (CUstream stream, unsigned long long* id)) /* 12.0 */             \
-  X(pool_allocate, "cuMemAllocAsync", (CUdeviceptr * memory, std::size_t bytes, CUstream stream)) \
-  X(pool_free, "cuMemFreeAsync", (CUdeviceptr memory, CUstream stream))
+#define TESSERA_CUDA_OPTIONAL(X)                                                                                    \
+  X(context_id, "cuCtxGetId", (CUcontext context, unsigned long long* id)) /* 12.0 */                               \
+  X(stream_id, "cuStreamGetId", (CUstream stream, unsigned long long* id)) /* 12.0 */                               \
+  X(pool_allocate, "cuMemAllocAsync", (CUdeviceptr * memory, std::size_t bytes, CUstream stream))                   \
+  X(pool_free, "cuMemFreeAsync", (CUdeviceptr memory, CUstream stream))                                             \
+  X(tensor_map, "cuTensorMapEncodeTiled", /* 12.0 */                                                                \
+    (void* map, int type, std::uint32_t rank, void* data, const std::uint64_t* dims, const std::uint64_t* strides,  \
+     const std::uint32_t* box, const std::uint32_t* element_strides, int interleave, int swizzle, int l2_promotion, \
+     int outside))
 
 struct DriverApi {
 #define TESSERA_MEMBER(member, name, parameters) CUresult(*member) parameters = nullptr;

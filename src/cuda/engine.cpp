@@ -1,6 +1,8 @@
 #include "cuda/engine.hpp"
 
 #include <atomic>
+#include <cstddef>
+#include <cstring>
 #include <limits>
 
 #include "problem/fail.hpp"
@@ -239,6 +241,41 @@ std::shared_ptr<void> CudaEngine::constant(int device, const void* from, std::si
 void CudaEngine::keep(int device, Stream stream, const std::shared_ptr<const void>& owner) const {
   const Current current(driver(), device);
   memory_->keep(current, handle(stream), owner);
+}
+
+// Needs no context. In L2, lines of 256 bytes: tiles are read whole.
+void CudaEngine::tensor_map(const gpu::TensorMapSpec& spec, void* map) const {
+  gpu::check(spec);
+  const Driver& d = driver();
+  if (!d.api.tensor_map)
+    fail(Code::unsupported, "the CUDA driver ", d.path(),
+         " makes no tensor maps: one for CUDA 12.0 or later is needed");
+  const int type = spec.type == DType::bf16  ? map_bf16
+                   : spec.type == DType::f16 ? map_f16
+                   : spec.type == DType::f32 ? map_f32
+                   : spec.type == DType::i32 ? map_i32
+                                             : map_u8;
+  const int swizzle = spec.swizzle == gpu::TensorSwizzle::b128  ? 3
+                      : spec.swizzle == gpu::TensorSwizzle::b64 ? 2
+                      : spec.swizzle == gpu::TensorSwizzle::b32 ? 1
+                                                                : 0;
+  constexpr std::uint32_t side_by_side[5] = {1, 1, 1, 1, 1};
+  struct alignas(map_alignment) {
+    std::byte bytes[gpu::tensor_map_bytes];
+  } made;
+  const CUresult result =
+      d.api.tensor_map(&made, type, static_cast<std::uint32_t>(spec.rank), const_cast<void*>(spec.data), spec.dims,
+                       spec.strides + 1, spec.box, side_by_side, 0, swizzle, map_l2_256, 0);
+  if (result != cuda_success) [[unlikely]] {
+    std::string what = "a tensor map of dims";
+    for (int i = 0; i < spec.rank; ++i) what += " " + std::to_string(spec.dims[i]);
+    what += ", strides";
+    for (int i = 1; i < spec.rank; ++i) what += " " + std::to_string(spec.strides[i]);
+    what += " bytes, box";
+    for (int i = 0; i < spec.rank; ++i) what += " " + std::to_string(spec.box[i]);
+    d.refuse(result, what, 0);
+  }
+  std::memcpy(map, &made, sizeof made);
 }
 
 gpu::Engine::Place CudaEngine::place(const void* pointer) const {

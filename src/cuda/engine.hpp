@@ -33,6 +33,7 @@ class CudaEngine final : public gpu::Engine {
   std::shared_ptr<void> allocate(int device, std::size_t bytes) const override;
   std::shared_ptr<void> constant(int device, const void* from, std::size_t bytes) const override;
   void keep(int device, Stream stream, const std::shared_ptr<const void>& owner) const override;
+  void tensor_map(const gpu::TensorMapSpec& spec, void* map) const override;
   std::vector<std::string> notes() const override { return notes_.all(); }
   Place place(const void* pointer) const override;
 

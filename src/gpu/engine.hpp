@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "emit/kernel_text.hpp"
+#include "gpu/tensor_map.hpp"
 #include "tessera/plan.hpp"
 
 namespace tessera::gpu {
@@ -24,8 +25,9 @@ struct Caps {
   int threads_sm = 0;           // most resident threads of one multiprocessor
   int registers_sm = 0;         // 32-bit registers of one multiprocessor
   std::int64_t l2_bytes = 0;
-  double dram_bytes_s = 0;  // datasheet or derived from clock and bus width; 0: not known
-  double tensor_flops = 0;  // dense 16-bit tensor-core rate, datasheet by arch and clock; 0: not known
+  double dram_bytes_s = 0;   // datasheet or derived from clock and bus width; 0: not known
+  double tensor_flops = 0;   // dense 16-bit tensor-core rate, datasheet by arch and clock; 0: not known
+  bool tensor_maps = false;  // sm_90 and later, and a driver that makes them (CUDA 12.0)
   bool operator==(const Caps&) const = default;
 };
 
@@ -89,6 +91,10 @@ class Engine {
   // Where `stream` is being captured into a graph: `owner` lives as long as the graph can be replayed. Else nothing.
   // What a launch reads and a plan owns is handed in here, with every run.
   virtual void keep(int /*device*/, Stream, const std::shared_ptr<const void>& /*owner*/) const {}
+
+  // The 128 bytes (tensor_map_bytes) of this map, which go to kernels in their parameters, as a ptx::TensorMap. Throws
+  // Error(internal) for a map that is not possible, Error(unsupported) where caps() says that there are none.
+  virtual void tensor_map(const TensorMapSpec& spec, void* map) const = 0;
 
   // What went wrong and was worked around (a cache that cannot be written, a damaged file ...), for explain and info.
   virtual std::vector<std::string> notes() const { return {}; }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "sim/tensor_map.hpp"
 #include "tessera/error.hpp"
 
 namespace tessera::sim {
@@ -48,6 +49,23 @@ gpu::Caps emulated_sm80() {
   caps.l2_bytes = 40 << 20;
   caps.dram_bytes_s = 1.555e12;
   caps.tensor_flops = 312e12;
+  return caps;
+}
+
+gpu::Caps emulated_sm90() {
+  gpu::Caps caps;
+  caps.name = "emulated sm_90a";
+  caps.arch = 90;
+  caps.sms = 132;
+  caps.smem_block_bytes = 227 << 10;
+  caps.smem_sm_bytes = 228 << 10;
+  caps.smem_reserved_bytes = 1 << 10;
+  caps.threads_sm = 2048;
+  caps.registers_sm = 65536;
+  caps.l2_bytes = 50 << 20;
+  caps.dram_bytes_s = 4.8e12;
+  caps.tensor_flops = 989e12;
+  caps.tensor_maps = true;
   return caps;
 }
 
@@ -167,6 +185,12 @@ void* Engine::workspace(int device, Stream stream, std::size_t bytes) const {
     memory = std::make_unique<Memory>("workspace", bytes, Content::nothing, 256);
   }
   return memory->as<>();
+}
+
+void Engine::tensor_map(const gpu::TensorMapSpec& spec, void* map) const {
+  const EncodedMap made = encoded(spec);
+  if (!options_.caps.tensor_maps) throw Error(Code::unsupported, options_.caps.name + " has no tensor maps");
+  std::memcpy(map, &made, sizeof made);
 }
 
 std::shared_ptr<void> Engine::allocate(int device, std::size_t bytes) const {

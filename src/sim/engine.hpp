@@ -17,6 +17,8 @@ namespace tessera::sim {
 
 // A device of compute capability 8.0 with the numbers of an A100.
 gpu::Caps emulated_sm80();
+// One of 9.0 with those of an H200.
+gpu::Caps emulated_sm90();
 
 struct EngineOptions {
   bool checked = false;  // vector clocks, bounds of every access, uninitialised reads; see docs/sim.md
@@ -58,6 +60,7 @@ class Engine final : public gpu::Engine {
   // Exactly as long as asked for, and full of poison each time.
   void* workspace(int device, Stream stream, std::size_t bytes) const override;
   std::shared_ptr<void> allocate(int device, std::size_t bytes) const override;
+  void tensor_map(const gpu::TensorMapSpec& spec, void* map) const override;
   Place place(const void*) const override { return {0, "memory of the emulated device"}; }
 
  private:

@@ -413,6 +413,22 @@ EXPORTED int cuStreamGetId(void* stream, unsigned long long* id) {
   *id = stream_of(stream)->id;
   return ok;
 }
+// Strict as the real one is: the result's alignment, steps of one element, nothing interleaved.
+EXPORTED int cuTensorMapEncodeTiled(void* map, int type, std::uint32_t rank, void* data, const std::uint64_t* dims,
+                                    const std::uint64_t* strides, const std::uint32_t* box, const std::uint32_t* steps,
+                                    int interleave, int swizzle, int l2_promotion, int outside) {
+  ENTER("cuTensorMapEncodeTiled");
+  if (reinterpret_cast<std::uintptr_t>(map) % 64 || rank < 1 || rank > 5 || interleave != 0 || outside != 0 ||
+      l2_promotion < 0 || l2_promotion > 3 || swizzle < 0 || swizzle > 3)
+    return invalid_value;
+  for (std::uint32_t i = 0; i < rank; ++i)
+    if (steps[i] != 1 || box[i] < 1 || box[i] > 256) return invalid_value;
+  std::lock_guard lock(the_state->mutex);
+  the_state->maps.push_back(
+      {type, swizzle, data, {dims, dims + rank}, {strides, strides + rank - 1}, {box, box + rank}});
+  std::memset(map, static_cast<int>(the_state->maps.size()), 128);
+  return ok;
+}
 EXPORTED int cuMemAllocAsync(unsigned long long* memory, std::size_t bytes, void* stream) {
   ENTER_UNSAFE("cuMemAllocAsync");
   if (const int code = usable(stream_of(stream))) return code;

@@ -63,6 +63,13 @@ struct Launch {
   std::uint64_t first = 0;  // the first 8 bytes of the parameters
 };
 
+struct TensorMap {  // what was asked to be encoded
+  int type = 0, swizzle = 0;
+  void* data = nullptr;
+  std::vector<std::uint64_t> dims, strides;
+  std::vector<std::uint32_t> box;
+};
+
 struct State {
   std::recursive_mutex mutex;
   int version = 13000, devices = 2, init_result = 0, arch = 90;
@@ -71,6 +78,7 @@ struct State {
   std::map<std::string, int, std::less<>> calls;  // function -> times
   std::map<char*, Memory> memory;                 // what is allocated now, device and pinned
   std::vector<Launch> launches;
+  std::vector<TensorMap> maps;
   std::vector<Context*> primaries{};        // by device; null: not retained
   std::map<Stream*, std::uint64_t> copied;  // copies made of each stream
   Stream legacy, per_thread;

@@ -22,7 +22,8 @@ inline gpu::Caps caps_of_h200() {
           .registers_sm = 65536,
           .l2_bytes = 50 << 20,
           .dram_bytes_s = 4.8e12,
-          .tensor_flops = 989e12};
+          .tensor_flops = 989e12,
+          .tensor_maps = true};
 }
 
 class FakeEngine final : public gpu::Engine {
@@ -42,6 +43,7 @@ class FakeEngine final : public gpu::Engine {
   bool forgets = false;  // launches are not noted: noting allocates
   mutable std::vector<Launch> launches{};
   mutable std::vector<Upload> uploads{};
+  mutable std::vector<gpu::TensorMapSpec> maps{};
   mutable int compiled = 0, constants = 0, kept = 0;
   std::map<const void*, Place> places{};  // of what is not on device 0
 
@@ -87,6 +89,12 @@ class FakeEngine final : public gpu::Engine {
     std::shared_ptr<void> memory = allocate(device_index, bytes);
     std::memcpy(memory.get(), from, bytes);
     return memory;
+  }
+  void tensor_map(const gpu::TensorMapSpec& spec, void* map) const override {
+    check(spec);
+    std::memset(map, 0, gpu::tensor_map_bytes);
+    std::memcpy(map, &spec.data, sizeof spec.data);
+    maps.push_back(spec);
   }
   void keep(int, Stream, const std::shared_ptr<const void>& owner) const override { kept += owner != nullptr; }
   Place place(const void* pointer) const override {
