@@ -15,6 +15,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;     // "cpu"
   virtual std::string_view variant() const = 0;  // "avx2"
+  // Where the tensors are that it computes on. Known without asking the machine.
+  virtual DeviceType device() const = 0;
   // Whether this machine can run it at all: empty, or what is missing.
   virtual std::string missing() const = 0;
   // Every reason why the problem cannot be run here; empty: it can.
@@ -23,6 +25,8 @@ class Backend {
   virtual void decide(PlanData& plan) const = 0;
   // Runs a plan on validated tensors.
   virtual void run(const PlanData& plan, const Inputs& inputs, const Outputs& outputs, const Exec& exec) const = 0;
+  // merge() of partial results on such a device, which are valid (problem::check_merge).
+  virtual void merge(const Outputs& a, const Outputs& b, const Outputs& out, const Exec& exec) const = 0;
   // A line for people: what it is.
   virtual std::string about() const = 0;
 

@@ -81,3 +81,24 @@ BUGS["forward"] = [
      "else ptx::ldmatrix_x4(b[1 - now]"),
     ("the maximum is not that of the quad", "        top = ptx::max(top, ptx::shfl_xor(top, 2));\n", ""),
 ]
+
+BUGS["merge"] = [
+    ("no __syncwarp between reading LSE and writing it", "  __syncwarp();  // every lane of the row has its LSE before the first one writes\n", ""),
+    ("every lane writes LSE", "if (lane == 0 && p.out.lse)", "if (p.out.lse)"),
+    ("LSE is written where none is wanted", "if (lane == 0 && p.out.lse)", "if (lane == 0)"),
+    ("rows that are not there read LSE", "there ? merge_weights(*merge_lse(p.a, at), *merge_lse(p.b, at)) : MergeWeights{}",
+     "merge_weights(*merge_lse(p.a, at), *merge_lse(p.b, at))"),
+    ("rows that are not there are written", "  if (!there) return;\n", ""),
+    ("an empty part is multiplied away", "!w.has_a ? y[e] : !w.has_b ? x[e] : ptx::fma(w.b, y[e], ptx::mul(w.a, x[e]));",
+     "ptx::fma(w.has_b ? w.b : 0.0f, y[e], ptx::mul(w.has_a ? w.a : 0.0f, x[e]));"),
+    ("a NaN is taken for empty", "has_b = lse_b != -ptx::infinity();", "has_b = lse_b > -ptx::infinity();"),
+    ("the weights change places", "a_first ? first : second, a_first ? second : first,", "a_first ? second : first, a_first ? first : second,"),
+    ("the parts are not divided by their sum", "first = 1.0f / sum, second = less / sum;", "first = 1.0f, second = less;"),
+    ("the larger LSE is not subtracted", "low = a_first ? lse_b : lse_a;", "low = a_first ? lse_a : lse_b;"),
+    ("LSE to the base 2", "ptx::fma(ptx::log2(sum), ln_2, top)", "ptx::add(ptx::log2(sum), top)"),
+    ("wide loads beyond the dim", "      if (e < left) x[e] = widened(from[e]);", "      x[e] = widened(from[e]);"),
+    ("wide stores beyond the dim", "      if (e < left) store_one(to + e, x[e]);", "      store_one(to + e, x[e]);"),
+    ("halves change places", "return ptx::pack_bf16(x[0], x[1]);", "return ptx::pack_bf16(x[1], x[0]);"),
+    ("the strides of LSE change places", "at.head * part.lse_head + at.token * part.lse_token", "at.head * part.lse_token + at.token * part.lse_head"),
+    ("one block too few rows apart", "(i64)blockIdx.x * merge_threads", "(i64)blockIdx.x * (merge_threads - 32)"),
+]

@@ -33,7 +33,7 @@ import gpu_bugs
 from mutate import Known, blank_comments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SUBJECTS = ["small", "forward"]
+SUBJECTS = ["small", "forward", "merge"]
 
 # (kind, pattern, what it becomes). Binary operators stand between spaces (the format sees to that), types have none.
 RULES = [

@@ -157,20 +157,21 @@ nb::object attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle mas
   return nb::make_tuple(o.finish(), sums->finish());
 }
 
-nb::object merge_of(nb::handle o_a, nb::handle lse_a, nb::handle o_b, nb::handle lse_b, nb::handle out,
-                    nb::handle lse) {
-  const Array a(o_a, "o_a"), al(lse_a, "lse_a"), b(o_b, "o_b"), bl(lse_b, "lse_b");
+nb::object merge_of(nb::handle o_a, nb::handle lse_a, nb::handle o_b, nb::handle lse_b, nb::handle out, nb::handle lse,
+                    std::optional<std::uintptr_t> stream_) {
+  const Array a(o_a, "o_a");
+  const Device& device = a.view().device;
+  void* const stream = stream_ ? reinterpret_cast<void*>(*stream_) : stream_of(o_a, device);
+  const Array al(lse_a, "lse_a", stream), b(o_b, "o_b", stream), bl(lse_b, "lse_b", stream);
   const auto shape = [](const Tensor& t) {
     return std::vector<std::int64_t>(t.shape.begin(), t.shape.begin() + t.rank);
   };
-  const Device& device = a.view().device;
-  void* const stream = stream_of(o_a, device);
   Out o(out, "out", o_a, device, stream, a.view().dtype, shape(a.view()));
   Out sums(lse, "lse", lse_a, device, stream, f32, shape(al.view()));
   const Outputs into{o.view(), sums.view()};
   {
     const nb::gil_scoped_release released;
-    merge({a.view(), al.view()}, {b.view(), bl.view()}, into);
+    merge({a.view(), al.view()}, {b.view(), bl.view()}, into, {.stream = {stream}});
   }
   return nb::make_tuple(o.finish(), sums.finish());
 }
@@ -265,8 +266,10 @@ backend: pins one ("cpu:avx2"); it fails rather than fall back.
 Returns o like q with dim_v, in the framework of q; with return_lse (o, lse). Rows that attend to nothing are 0 (lse -inf).
 Raises tessera.Error (with .code) that says what was given and what is allowed, before anything is written.)doc");
   m.def("merge", merge_of, nb::arg("o_a"), nb::arg("lse_a"), nb::arg("o_b"), nb::arg("lse_b"), nb::kw_only(),
-        nb::arg("out") = nb::none(), nb::arg("lse") = nb::none(),
-        "Joins partial results over disjoint keys: o as attention() returns them, lse float32. Returns (o, lse).");
+        nb::arg("out") = nb::none(), nb::arg("lse") = nb::none(), nb::arg("stream") = nb::none(),
+        "Joins partial results over disjoint keys: o as attention() returns them, lse float32. Returns (o, lse). CUDA "
+        "arrays "
+        "as attention() takes them; out and lse may be a part's own.");
   m.def(
       "plan",
       [](nb::handle q, nb::handle k, nb::handle v, nb::handle mask, nb::handle score, nb::handle bind,

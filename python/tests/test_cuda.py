@@ -39,6 +39,14 @@ def test_producers_are_told_the_stream(data):
         assert foreign.streams == [told]
 
 
+def test_merge_tells_producers_the_stream(data):
+    q, k, v = data()
+    parts = [tessera.attention(q, k[:, a:b], v[:, a:b], return_lse=True) for a, b in ((0, 20), (20, 47))]
+    foreign = Foreign(parts[1][0])
+    o, _ = tessera.merge(*parts[0], foreign, parts[1][1], stream=0x1234)
+    assert foreign.streams == [0x1234] and np.array_equal(o, tessera.merge(*parts[0], *parts[1])[0])
+
+
 def test_pages_of_numpy(data):
     q, k, v = data(sk=48)
     order = np.array([[3, 1, 4], [0, 5, 2]], np.int32)
@@ -136,6 +144,31 @@ def test_graphs_follow_new_lengths():
                 assert not out[b].any()
             else:
                 judge(out[b:b + 1], q[b:b + 1], keys, values, True)
+
+
+@gpu
+def test_merge_on_the_gpu():
+    q, k, v = tensors((2, 100, 8, 64), (2, 300, 2, 64), (2, 300, 2, 64))
+    ranges = ((0, 70), (70, 300))
+    parts = [tessera.attention(q, k[:, a:b], v[:, a:b], return_lse=True, out_dtype=torch.float32) for a, b in ranges]
+    o, lse = tessera.merge(*parts[0], *parts[1])
+    assert o.device == q.device and lse.device == q.device
+    whole, whole_lse = tessera.attention(q, k, v, return_lse=True, out_dtype=torch.float32)
+    assert torch.allclose(o, whole, atol=2e-3) and torch.allclose(lse, whole_lse, atol=1e-4)
+    on_cpu = tessera.merge(*(x.cpu() for part in parts for x in part))
+    assert torch.allclose(o.cpu(), on_cpu[0], atol=1e-6) and torch.allclose(lse.cpu(), on_cpu[1], atol=1e-6)
+    # Into the first part, and as a graph replays it.
+    a, b = [[x.clone() for x in part] for part in parts]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        tessera.merge(*a, *b, out=a[0], lse=a[1])
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(a[0], o) and torch.equal(a[1], lse)
+    with pytest.raises(tessera.Error, match="b.o is on cpu, a.o on cuda:0"):
+        tessera.merge(*parts[0], *(x.cpu() for x in parts[1]))
 
 
 @gpu

@@ -148,6 +148,9 @@ TEST(Merge, AnEmptyPartAddsNothingWhateverItHolds) {
   EXPECT_EQ(lse[2], 0.5f);
   merge(part(1), part(0), part(2));
   EXPECT_EQ(o[2], 1.25f);
+  o[0] = -0.0f;  // its sign, too
+  merge(part(0), part(1), part(2));
+  EXPECT_TRUE(std::signbit(o[2]));
   merge(part(1), part(1), part(1));  // in place
   EXPECT_EQ(o[1], 0);
   EXPECT_EQ(lse[1], -inf);

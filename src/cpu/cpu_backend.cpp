@@ -12,6 +12,7 @@
 
 #include "cpu/fault.hpp"
 #include "cpu/kernels.hpp"
+#include "cpu/merge.hpp"
 #include "cpu/pool.hpp"
 #include "mods/kept.hpp"
 #include "mods/program.hpp"
@@ -283,6 +284,7 @@ class CpuBackend final : public Backend {
       : kernels_(kernels), present_(present), about_(about) {}
   std::string_view name() const override { return "cpu"; }
   std::string_view variant() const override { return kernels_.name; }
+  DeviceType device() const override { return DeviceType::cpu; }
   std::string about() const override { return about_; }
 
   std::string missing() const override {
@@ -358,6 +360,10 @@ class CpuBackend final : public Backend {
     if (p.tokens_q == 0 || p.batch == 0) return;
     const ArenaLease arena(needed);
     run_in(static_cast<char*>(arena.data()), wanted, plan, in, out, exec);
+  }
+
+  void merge(const Outputs& a, const Outputs& b, const Outputs& out, const Exec&) const override {
+    cpu::merge(a, b, out);
   }
 
  private:

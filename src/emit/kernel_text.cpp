@@ -156,9 +156,7 @@ KernelText text_of(const char* kind, const char* source, const char* body, const
   KernelText text{kernel_name(kind, s), kind + (": " + printed(s)), "", threads, smem_bytes};
   std::ostringstream out;
   out.imbue(std::locale::classic());
-  out << "// " << text.spec
-      << "\n#ifdef __CUDACC__\n#pragma nv_diag_suppress 177  // of what a text holds, not all is used\n#endif\n"
-      << kernel_source(source);
+  out << text_head(text) << kernel_source(source);
   write_mods(out, s);
   write_spec(out, s);
   out << claims << "extern \"C\" __global__ void __launch_bounds__(" << threads << ", " << blocks << ")\n    "
@@ -168,6 +166,11 @@ KernelText text_of(const char* kind, const char* source, const char* body, const
 }
 
 }  // namespace
+
+std::string text_head(const KernelText& text) {
+  return "// " + text.spec +
+         "\n#ifdef __CUDACC__\n#pragma nv_diag_suppress 177  // of what a text holds, not all is used\n#endif\n";
+}
 
 std::string kernel_source(std::string_view name) {
   Inliner inliner;

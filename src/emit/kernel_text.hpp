@@ -32,6 +32,9 @@ std::size_t forward_param_bytes(const ForwardSpec& spec);
 ModOptions mod_options(const ForwardSpec& spec);
 ModOptions mask_options(const ForwardSpec& spec);  // a mask that compares reals is decided in fp64, as on the host
 
+// What a text begins with: its spec, for people, and no warnings of what it holds and does not use.
+std::string text_head(const KernelText& text);
+
 // A source of src/kernels ("forward_sm80.cuh", "ptx/base.cuh") with all that it includes, each once, and no #include
 // left. Throws Error(internal) for a name that is not there.
 std::string kernel_source(std::string_view name);

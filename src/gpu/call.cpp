@@ -26,16 +26,6 @@ using tessera_kernels::Rows;
 // Positions are exact within 2^48 of 0 (docs/contracts.md); beyond, sums of them only must not overflow.
 constexpr std::int64_t farthest_position = std::int64_t{1} << 60, farthest_band = std::int64_t{1} << 61;
 
-// ------------------------------------------------------------------------------------------------ where tensors are
-void check_place(const Engine& engine, const Device& device, const char* name, const Tensor& t) {
-  if (!t.defined() || !t.data || problem::is_empty(t)) return;
-  const Engine::Place place = engine.place(t.data);
-  if (place.device == device.index) return;
-  const std::string here =
-      place.device < 0 ? std::string(place.what) : "memory of device " + std::to_string(place.device);
-  throw Error(Code::invalid_device, std::string(name) + " is said to be on device " + std::to_string(device.index) +
-                                        ", its address is " + here + ": give each tensor the device that it is on");
-}
 // ------------------------------------------------------------------------------------------------ metadata
 bool on_host(const Tensor& t) { return t.device.type == DeviceType::cpu; }
 std::size_t padded(std::size_t bytes) {
@@ -203,6 +193,16 @@ void set_pages(ForwardParams& f, const Engine& engine, const Problem& p, const D
 }
 
 }  // namespace
+
+void check_place(const Engine& engine, const Device& device, const char* name, const Tensor& t) {
+  if (!t.defined() || !t.data || problem::is_empty(t)) return;
+  const Engine::Place place = engine.place(t.data);
+  if (place.device == device.index) return;
+  const std::string here =
+      place.device < 0 ? std::string(place.what) : "memory of device " + std::to_string(place.device);
+  throw Error(Code::invalid_device, std::string(name) + " is said to be on device " + std::to_string(device.index) +
+                                        ", its address is " + here + ": give each tensor the device that it is on");
+}
 
 void check_places(const Engine& engine, const Problem& p, const Inputs& in, const Outputs& out,
                   const Workspace& workspace) {

@@ -19,6 +19,9 @@ struct DeviceRuns {
   std::int64_t batch = 0, head = 0, tiles = 0;  // the map of (b, h) begins at (b * batch + h * head) * tiles
 };
 
+// Of one tensor that is said to be on `device`. Throws Error(invalid_device) when its memory is elsewhere.
+void check_place(const Engine& engine, const Device& device, const char* name, const Tensor& tensor);
+
 // Tensors that have elements must be memory that the device can use; throws Error(invalid_device) naming the first one
 // that is not. Metadata may be on the host instead.
 void check_places(const Engine& engine, const Problem& problem, const Inputs& inputs, const Outputs& outputs,

@@ -8,6 +8,7 @@
 
 #include "backend.hpp"
 #include "gpu/engine.hpp"
+#include "gpu/merge.hpp"
 #include "gpu/tile_table.hpp"
 
 namespace tessera::gpu {
@@ -19,11 +20,15 @@ class GpuBackend final : public Backend {
   GpuBackend(std::string name, const Engine& engine, int arch, std::span<const Tile> table = tile_table());
   std::string_view name() const override { return name_; }
   std::string_view variant() const override { return variant_; }
+  DeviceType device() const override { return DeviceType::cuda; }
   std::string about() const override;
   std::string missing() const override;
   std::vector<std::string> supports(const Problem& problem) const override;
   void decide(PlanData& plan) const override;
   void run(const PlanData& plan, const Inputs& inputs, const Outputs& outputs, const Exec& exec) const override;
+  void merge(const Outputs& a, const Outputs& b, const Outputs& out, const Exec& exec) const override {
+    merge_.run(a, b, out, exec);
+  }
 
   const Engine& engine() const { return engine_; }
 
@@ -32,6 +37,7 @@ class GpuBackend final : public Backend {
   const Engine& engine_;
   const int arch_;
   const std::span<const Tile> table_;
+  const Merge merge_{engine_};
 };
 
 // What a GPU plan's kernels are made for, in one line: plans of equal lines need the same kernels. And their texts, for

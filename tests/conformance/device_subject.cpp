@@ -6,7 +6,9 @@
 #include <stdexcept>
 #include <vector>
 
+#include "backend.hpp"
 #include "problem/layout.hpp"
+#include "problem/validate.hpp"
 
 namespace tessera::conformance {
 namespace {
@@ -87,6 +89,33 @@ bool to_device(Metadata metadata, const Inputs& in, const Outputs& out, const Op
   return hash(describe(in, out, options)) % 2 == 1;
 }
 
+Outputs moved(Outputs part, bool output, Device device, DeviceMemory& memory) {
+  for (auto [name, t] : {std::pair{"o", &part.o}, {"lse", &part.lse}}) {
+    if (!t->defined()) continue;
+    t->device = device;
+    if (problem::is_empty(*t)) continue;
+    const std::optional<Region> region = region_of(t->data);
+    t->data = memory.enter(name, *t, region ? &*region : nullptr, output);
+  }
+  return part;
+}
+
+// By the public call where that takes this backend, which is the first one that is here; else as that call would.
+void merge_by(const std::string& name, const Outputs& a, const Outputs& b, const Outputs& out, const Exec& exec) {
+  bool first = true;
+  for (const Backend* backend : all_backends()) {
+    if (backend->device() != a.o.device.type || !backend->missing().empty()) continue;
+    if (backend->full_name() != name) {
+      first = false;
+      continue;
+    }
+    if (first) return merge(a, b, out, exec);
+    problem::check_merge(a, b, out);
+    return backend->merge(a, b, out, exec);
+  }
+  throw Error(Code::unsupported, "there is no backend '" + name + "' to merge by");
+}
+
 }  // namespace
 
 DeviceCall::DeviceCall(const Inputs& in, const Outputs& out, const Exec& how, Device device, bool metadata,
@@ -141,6 +170,14 @@ Subject device_subject(const std::string& backend, Device device, Metadata metad
     const std::unique_ptr<DeviceMemory> memory = make();
     const DeviceCall moved(inputs, outputs, exec, device, to_device(metadata, inputs, outputs, options), memory.get());
     attention(moved.inputs, moved.outputs, with, moved.exec);
+    memory->leave();
+  };
+  s.merge = [=](const Outputs& a, const Outputs& b, const Outputs& out, const Exec& exec) {
+    const std::unique_ptr<DeviceMemory> memory = make();
+    // The result first: where a part lies in the same memory, that is written.
+    const Outputs into = moved(out, true, device, *memory), first = moved(a, false, device, *memory),
+                  second = moved(b, false, device, *memory);
+    merge_by(backend, first, second, into, exec);
     memory->leave();
   };
   s.workspace_bytes = [=](const Inputs& inputs, const Outputs& outputs, const Options& options, int threads) {

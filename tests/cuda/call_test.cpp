@@ -74,6 +74,55 @@ TEST_F(CallTest, InTheStreamThatWasGiven) {
   for (const fake::Launch& launch : state().launches) EXPECT_EQ(launch.stream, s);
 }
 
+TEST_F(CallTest, MergeIsOneLaunchAndNothingElse) {
+  const Device on{DeviceType::cuda, 1};
+  std::vector<std::shared_ptr<void>> memory;
+  const auto part = [&](DType dtype) {
+    for (int i = 0; i < 2; ++i) memory.push_back(cuda::engine().allocate(1, 4 << 20));
+    const std::size_t last = memory.size() - 1;
+    return Outputs{tensor(memory[last].get(), dtype, {2, 300, 8, 64}, {}, on),
+                   tensor(memory[last - 1].get(), f32, {2, 8, 300}, {}, on)};
+  };
+  Outputs a = part(bf16), b = part(bf16);
+  const Outputs out = part(f32);
+  fake::Stream* const s = control.make_stream(state().primaries.at(1));
+  merge(a, b, out, {.stream = {s}});
+  ASSERT_EQ(state().launches.size(), 1u);
+  EXPECT_TRUE(has(std::string(state().launches[0].name), "merge")) << state().launches[0].name;
+  EXPECT_EQ(state().launches[0].stream, s);
+  EXPECT_EQ(state().launches[0].context, state().primaries.at(1));
+  EXPECT_EQ(state().launches[0].blocks, 2u * 300 * 8 / (128 / 8));  // eight lanes a row
+  merge(a, b, a, {.stream = {s}});  // in place: another type of the result, another kernel
+  state().launches.reserve(10);
+  const tessera::tests::AllocationCount count;
+  merge(a, b, a, {.stream = {s}});
+  merge(a, b, out, {.stream = {s}});
+  EXPECT_EQ(count.of_this_thread(), 0u);
+  // Captured without a word from before.
+  control.begin_capture(s);
+  merge(a, b, out, {.stream = {s}});
+  fake::Graph* const graph = control.end_capture(s);
+  EXPECT_EQ(graph->nodes.size(), 1u);
+  control.replay(graph);
+  control.destroy_graph(graph);
+
+  state().launches.clear();
+  b.lse.device.index = 0;
+  Failure failure = failure_of([&] { merge(a, b, out); });
+  EXPECT_EQ(failure.code, Code::invalid_device);
+  EXPECT_TRUE(has(failure.text, "b.lse is on cuda:0, a.o on cuda:1")) << failure.text;
+  const std::shared_ptr<void> elsewhere = cuda::engine().allocate(0, 4 << 20);
+  b.lse.device = on, b.lse.data = elsewhere.get();
+  failure = failure_of([&] { merge(a, b, out); });
+  EXPECT_TRUE(has(failure.text, "b.lse is said to be on device 1, its address is memory of device 0")) << failure.text;
+  for (Tensor* t : {&a.o, &a.lse, &b.o, &b.lse}) t->device.index = 9;
+  Outputs far = out;
+  far.o.device.index = far.lse.device.index = 9;
+  failure = failure_of([&] { merge(a, b, far); });
+  EXPECT_TRUE(has(failure.text, "on device 9: there are 2")) << failure.text;
+  EXPECT_TRUE(state().launches.empty());
+}
+
 TEST_F(CallTest, ATensorOnAnotherDeviceIsRefusedByName) {
   Call c = call(0, 1, 64, 64);
   const Call other = call(1, 1, 64, 64);

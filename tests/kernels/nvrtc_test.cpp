@@ -7,6 +7,7 @@
 #include "cuda/compiler.hpp"
 #include "cuda/settings.hpp"
 #include "emit/kernel_text.hpp"
+#include "emit/merge_text.hpp"
 #include "tessera/mods.hpp"
 
 namespace tessera::tests {
@@ -120,6 +121,13 @@ TEST_F(KernelsByNvrtc, Combine) {
   emit::ForwardSpec s = tile(128, 64, 4, 2);
   s.split = s.sinks = true;
   for (const int device : {80, 90, 120}) expect_clean("combine", emit::combine_text(s), device, 0);
+}
+TEST_F(KernelsByNvrtc, Merge) {
+  for (const int device : {80, 86, 89, 90, 100, 120}) {
+    expect_clean("merge bf16", emit::merge_text({bf16, bf16, bf16, 8}), device, 0);
+    expect_clean("merge f32", emit::merge_text({f32, f32, f32, 8}), device, 0);
+    expect_clean("merge f32 and f16 by ones", emit::merge_text({f32, f16, bf16, 1}), device, 0);
+  }
 }
 
 }  // namespace

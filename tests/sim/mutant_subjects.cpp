@@ -5,7 +5,9 @@
 
 #include "conformance/cases.hpp"
 #include "emit/kernel_text.hpp"
+#include "emit/merge_text.hpp"
 #include "kernels/kernel_subject.hpp"
+#include "kernels/merge_check.hpp"
 #include "sim/folder.hpp"
 #include "sim/small_case.hpp"
 #include "sim/sources.hpp"
@@ -102,11 +104,31 @@ std::string notice_in_forward() {
   return "";
 }
 
+std::string merge_text() { return emit::merge_text({bf16, bf16, bf16, 8}).source; }
+
+// Each way to load and to store; rows that are a lane, lanes, a warp, more; a block that is not full.
+std::string notice_in_merge() {
+  struct Run {
+    tests::MergeShape shape;
+    tests::MergeTypes types;
+  };
+  const Run runs[] = {{{2, 3, 5, 64}, {bf16, bf16, bf16}},          {{1, 9, 3, 300, 4}, {f32, f32, f32}},
+                      {{1, 70, 2, 1, 0, 0, true}, {f16, f16, f16}}, {{3, 2, 7, 60, 4, 4, true}, {f16, bf16, f16}},
+                      {{2, 5, 3, 22, 2}, {bf16, bf16, bf16}},       {{1, 2, 3, 35}, {bf16, f32, bf16}}};
+  Engine engine({.checked = true, .folder = cache_folder()});
+  for (const Run& run : runs)
+    for (std::uint64_t seed = 0; seed < 4; ++seed)
+      if (const std::string fault = tests::merge_fault(engine, run.shape, run.types, seed, seed != 3); !fault.empty())
+        return fault.find("refused a kernel") != std::string::npos ? "compiler: " + fault : fault;
+  return "";
+}
+
 }  // namespace
 
 const MutantSubject& mutant_subject(const std::string& name) {
   static const std::vector<MutantSubject> all = {{"small", small_text, notice_in_small},
-                                                 {"forward", forward_text, notice_in_forward}};
+                                                 {"forward", forward_text, notice_in_forward},
+                                                 {"merge", merge_text, notice_in_merge}};
   for (const MutantSubject& s : all)
     if (s.name == name) return s;
   std::string names;
