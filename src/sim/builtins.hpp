@@ -19,13 +19,20 @@
 
 namespace sim = tessera::sim;
 
-// The mathematical library, which is there without a header on a device.
+// The mathematical library, which is there without a header on a device. Nothing of the host's <math.h> stands before a
+// kernel: it is most of what a compiler would have to read. On a device exp(float) is a float; here it would be
+// computed in double, so it is refused.
 extern "C" {
-float expf(float), exp2f(float), logf(float), log2f(float), tanhf(float), sqrtf(float), erff(float), powf(float, float);
-float fabsf(float), floorf(float), fminf(float, float), fmaxf(float, float);
-double exp(double), exp2(double), log(double), log2(double), tanh(double), sqrt(double), erf(double);
-double pow(double, double), fabs(double), floor(double), fmin(double, double), fmax(double, double);
+float expf(float) noexcept, exp2f(float) noexcept, logf(float) noexcept, log2f(float) noexcept, tanhf(float) noexcept;
+float sqrtf(float) noexcept, erff(float) noexcept, powf(float, float) noexcept, fabsf(float) noexcept;
+float floorf(float) noexcept, fminf(float, float) noexcept, fmaxf(float, float) noexcept;
+double exp(double) noexcept, exp2(double) noexcept, log(double) noexcept, log2(double) noexcept, tanh(double) noexcept;
+double sqrt(double) noexcept, erf(double) noexcept, pow(double, double) noexcept, fabs(double) noexcept;
+double floor(double) noexcept, fmin(double, double) noexcept, fmax(double, double) noexcept;
 }
+float exp(float) = delete, exp2(float) = delete, log(float) = delete, log2(float) = delete, tanh(float) = delete;
+float sqrt(float) = delete, erf(float) = delete, fabs(float) = delete, floor(float) = delete;
+float pow(float, float) = delete, fmin(float, float) = delete, fmax(float, float) = delete;
 
 struct alignas(8) uint2 {
   unsigned x, y;

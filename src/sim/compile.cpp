@@ -57,18 +57,19 @@ int run(const std::vector<std::string>& words, const std::string& log) {
 }
 
 // What a kernel's arithmetic needs to be fast, and what nvcc assumes too: products contracted with sums, pointers to
-// words reinterpreted. -g: lines for the reports; a call in the place of a jump: the line that called. A checked kernel
-// calls on_access() before each access (builtins.hpp; -nostdlib keeps libtsan out), and traps where an index leaves its
-// array.
+// words reinterpreted. -g1: lines for the reports, without the places of variables, which take as long as the
+// optimiser; a call in the place of a jump: the line that called. -O1: most kernels run for less time than -O2 takes. A
+// checked kernel calls on_access() before each access (builtins.hpp; -nostdlib keeps libtsan out), and traps where an
+// index leaves its array.
 std::vector<std::string> flags(bool checked) {
   const std::string all =
-      "-std=c++20 -x c++ -shared -fPIC -fvisibility=hidden -g -w -mavx2 -mfma -mf16c -ffp-contract=fast "
+      "-std=c++20 -x c++ -O1 -shared -fPIC -fvisibility=hidden -g1 -w -mavx2 -mfma -mf16c -ffp-contract=fast "
       "-fno-strict-aliasing -fno-math-errno -fno-optimize-sibling-calls -fno-exceptions -fno-rtti "
       "-ftls-model=initial-exec";
   const std::string kind =
-      checked ? " -O1 -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -fsanitize=bounds-strict "
+      checked ? " -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -fsanitize=bounds-strict "
                 "-fsanitize-undefined-trap-on-error -nostdlib"
-              : " -O2";
+              : "";
   std::istringstream in(all + kind);
   return {std::istream_iterator<std::string>(in), {}};
 }
@@ -224,9 +225,8 @@ std::shared_ptr<const LoadedCode> make(const CompileOptions& options, const std:
 }  // namespace
 
 std::string complete_text(bool checked, const std::string& name, const std::string& text) {
-  // NVRTC knows the functions of math.h by itself.
-  std::string all = std::string("#include <math.h>\n") + (checked ? "#define TESSERA_SIM_CHECKED 1\n" : "");
-  std::size_t lines = checked ? 2 : 1;
+  std::string all = checked ? "#define TESSERA_SIM_CHECKED 1\n" : "";
+  std::size_t lines = checked ? 1 : 0;
   // What instructions mean goes by the name of a file of its own: reports name the line that uses them. The other lines
   // are those of the file that is kept, unless the text itself says better.
   const auto add = [&](std::string_view from, bool renames) {
