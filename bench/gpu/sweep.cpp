@@ -27,7 +27,8 @@ using namespace tessera;
 
 constexpr const char* usage =
     "tessera_gpu_sweep [flags]: tiles of the forward kernel beside each other, in TFLOP/s\n"
-    "  --tiles LIST     \"128x64 w4 s2 b2 e3; 64x64 w4 s2 b4 q\": queries x keys, warps, stages, blocks a multiprocessor,\n"
+    "  --tiles LIST     \"128x64 w4 s2 b2 e3; 64x64 w4 s2 b4 q\": queries x keys, warps, stages, blocks a "
+    "multiprocessor,\n"
     "                   steps exponentiated early, q: queries in registers. Without it: the table's own\n"
     "  --dims LIST      64,128,256        --n LIST       512,4096,16384, of 16384 tokens in all\n"
     "  --mask LIST      \"full;causal\"     --score TEXT   \"softcap(30)\"\n"
@@ -191,7 +192,8 @@ class Scene {
   }
   static float value(std::uint16_t bits, DType type) {
     std::uint32_t wide = static_cast<std::uint32_t>(bits) << 16;
-    if (type != bf16) wide = ((bits & 0x8000u) << 16) | (((bits & 0x7fffu) << 13) + ((bits & 0x7c00u) ? 0x38000000u : 0u));
+    if (type != bf16)
+      wide = ((bits & 0x8000u) << 16) | (((bits & 0x7fffu) << 13) + ((bits & 0x7c00u) ? 0x38000000u : 0u));
     float x = 0;
     std::memcpy(&x, &wide, 4);
     return x;
@@ -269,8 +271,9 @@ void measure(const Flags& flags, const Point& p, const std::string& name) {
     } else {
       std::sort(row.seconds.begin(), row.seconds.end());
       const double median = row.seconds[row.seconds.size() / 2];
-      std::snprintf(text, sizeof text, "%-22s %-26s %6.1f TFLOP/s  %4.1f %%  %3d registers %4d local %d blocks  off %.1e%s",
-                    name.c_str(), row.tile.c_str(), row.plan->cost.flops / median * 1e-12,
+      std::snprintf(text, sizeof text,
+                    "%-22s %-26s %6.1f TFLOP/s  %4.1f %%  %3d registers %4d local %d blocks  off %.1e%s", name.c_str(),
+                    row.tile.c_str(), row.plan->cost.flops / median * 1e-12,
                     100 * (row.seconds.back() - row.seconds.front()) / median, row.resources.registers,
                     row.resources.local_bytes, row.resources.blocks_per_sm, row.off, row.off < 2e-2 ? "" : "  WRONG");
     }
@@ -298,7 +301,8 @@ int main(int argc, char** argv) {
     for (const int dim : flags.dims)
       for (const int n : flags.lengths)
         for (const std::string& mask : flags.masks) {
-          const std::string name = "d" + std::to_string(dim) + " n" + std::to_string(n) + ' ' + mask + ' ' + flags.score;
+          const std::string name =
+              "d" + std::to_string(dim) + " n" + std::to_string(n) + ' ' + mask + ' ' + flags.score;
           if (!is_done(flags, name)) measure(flags, {dim, n, mask}, name);
         }
     return 0;

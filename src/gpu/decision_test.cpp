@@ -48,7 +48,8 @@ TEST(TileTable, KeysOfATileDependOnTheDimsAlone) {
   for (const Caps& caps : {caps_of_h200(), caps_of_rtx()})
     for (int dim = 1; dim <= max_dim; ++dim) {
       std::set<int> k_tiles;
-      for (std::int64_t rows = 1; rows < 300; ++rows) k_tiles.insert(find_tile(tile_table(), caps, dim, dim, false, rows)->k_tile);
+      for (std::int64_t rows = 1; rows < 300; ++rows)
+        k_tiles.insert(find_tile(tile_table(), caps, dim, dim, false, rows)->k_tile);
       EXPECT_EQ(k_tiles.size(), 1u) << dim;
     }
 }

@@ -9,17 +9,14 @@ namespace {
 
 // In order: small dims first, then few rows first, then most stages first. 16 rows a warp are the least that a matrix
 // instruction has. With 32 each fragment of keys and values meets two of queries, and the tensor core waits for shared
-// memory half as long: up to dim 128, where the output of 32 rows has its place in registers. What else is admissible,
-// and what is expected of it: docs/kernels/forward_sm80.md.
+// memory half as long: up to dim 128, where the output of 32 rows has its place in registers. Beyond, two blocks of 64
+// rows hide more than one of 128. Measured by bench/gpu/sweep.cpp: docs/kernels/forward_sm80.md.
 constexpr Tile table[] = {
     // max_dim, q_tile, k_tile, warps, stages, blocks, early, q_registers
-    {64, 16, 64, 1, 2},      {64, 32, 64, 2, 2},  {64, 64, 64, 4, 2, 2},  {64, 128, 64, 4, 2, 2},
-    {128, 16, 64, 1, 2},     {128, 32, 64, 2, 2}, {128, 64, 64, 4, 2, 2}, {128, 128, 64, 4, 2, 2},
-    {128, 128, 64, 4, 1, 2}, {192, 16, 64, 1, 2}, {192, 16, 64, 1, 1},    {192, 32, 64, 2, 2},
-    {192, 32, 64, 2, 1},     {192, 64, 64, 4, 2}, {192, 64, 64, 4, 1},    {192, 128, 64, 8, 2},
-    {192, 128, 64, 8, 1},    {256, 16, 64, 1, 2}, {256, 16, 64, 1, 1},    {256, 32, 64, 2, 2},
-    {256, 32, 64, 2, 1},     {256, 64, 64, 4, 2}, {256, 64, 64, 4, 1},    {256, 128, 64, 8, 2},
-    {256, 128, 64, 8, 1},
+    {64, 16, 128, 1, 2}, {64, 32, 128, 2, 2},    {64, 64, 128, 4, 2, 2},  {64, 128, 128, 4, 2, 2}, {128, 16, 64, 1, 2},
+    {128, 32, 64, 2, 2}, {128, 64, 64, 4, 2, 2}, {128, 128, 64, 4, 2, 2}, {128, 128, 64, 4, 1},    {192, 16, 64, 1, 2},
+    {192, 16, 64, 1, 1}, {192, 32, 64, 2, 2},    {192, 32, 64, 2, 1},     {192, 64, 64, 4, 1, 2},  {256, 16, 64, 1, 2},
+    {256, 16, 64, 1, 1}, {256, 32, 64, 2, 2},    {256, 32, 64, 2, 1},     {256, 64, 64, 4, 1, 2},
 };
 
 }  // namespace

@@ -14,24 +14,40 @@ PTX float sink_of(const ForwardParams& f, i32 head) {
   return static_cast<const float*>(f.sinks)[i];
 }
 
-// How a finished row becomes output. log_sum: of the sum that LSE needs, to the base 2; -inf: the row attends to
-// nothing.
+// A row's sum as f 2^e with f in [1, 4): what its exponents are relative to may be far from its largest score, and the
+// logarithm of their sum would lose to its own size what it adds.
+struct Normal {
+  float reference, sum;  // an exponent of 2, e added; f
+  float factor;          // 2^-e
+};
+PTX Normal normal(float reference, float sum) {
+  i32 e = (i32)(ptx::as_bits(sum) >> 23) - 127;
+  e = e < 126 ? e : 126;
+  const float factor = ptx::as_float((u32)(127 - e) << 23);
+  return {ptx::add(reference, (float)e), ptx::mul(sum, factor), factor};
+}
+
+PTX float log2_of(const Normal& x) { return ptx::add(x.reference, ptx::log2(x.sum)); }
+
+// How a finished row becomes output.
 struct Finish {
   float factor, sum;  // o * factor / sum
-  float lse;          // natural
+  float lse;          // natural; -inf: the row attends to nothing
 };
 // `reference`: what the sums are relative to, an exponent of 2. A sink joins the denominator once, here.
 PTX Finish finish(float reference, float sum, bool with_sink, float sink) {
   const bool nothing = sum == 0.0f;
+  const Normal of = normal(reference, sum);
   if (!with_sink) {
     if (nothing) return {0.0f, 1.0f, -ptx::infinity()};
-    return {1.0f, sum, ptx::mul(ptx::add(reference, ptx::log2(sum)), ln_2)};
+    return {1.0f, sum, ptx::mul(log2_of(of), ln_2)};
   }
   if (nothing)
     return sink == sink && sink < ptx::infinity() ? Finish{0.0f, 1.0f, sink} : Finish{0.0f, sink - sink, sink - sink};
-  const float z = ptx::mul(sink, log2_e), top = ptx::max(reference, z);
-  const float by = ptx::exp2(ptx::add(reference, -top)), more = ptx::exp2(ptx::add(z, -top));
-  return {by, ptx::fma(sum, by, more), ptx::mul(ptx::add(top, ptx::log2(ptx::fma(sum, by, more))), ln_2)};
+  const float z = ptx::mul(sink, log2_e), top = ptx::max(of.reference, z);
+  const float by = ptx::exp2(ptx::add(of.reference, -top)), more = ptx::exp2(ptx::add(z, -top));
+  const float all = ptx::fma(of.sum, by, more);
+  return {ptx::mul(of.factor, by), all, ptx::mul(ptx::add(top, ptx::log2(all)), ln_2)};
 }
 
 // a / b, correctly rounded but for the rarest cases: of exact quotients the exact one. `inverse` is 1 / b, rounded.
@@ -71,22 +87,15 @@ PTX void store_pair(E* to, float a, float b, int left) {
   }
 }
 
-template <class S>
-PTX void scale_outputs(Outputs<S>& o, const Finish (&rows)[Shape<S>::row_groups][2], bool precise) {
+template <class S, int Groups>
+PTX void scale_row(float (&o)[Groups][4], int half, const Finish& row, bool precise) {
+  const float inverse = 1.0f / row.sum, by = ptx::mul(row.factor, inverse);
 #pragma unroll
-  for (int m = 0; m < Shape<S>::row_groups; ++m) {
+  for (int n = 0; n < Groups; ++n) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Finish& row = rows[m][half];
-      const float inverse = 1.0f / row.sum, by = ptx::mul(row.factor, inverse);
-#pragma unroll
-      for (int n = 0; n < Shape<S>::dim_groups; ++n) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& x = o[m][n][half * 2 + e];
-          x = precise ? divided(ptx::mul(x, row.factor), row.sum, inverse) : ptx::mul(x, by);
-        }
-      }
+    for (int e = 0; e < 2; ++e) {
+      float& x = o[n][half * 2 + e];
+      x = precise ? divided(ptx::mul(x, row.factor), row.sum, inverse) : ptx::mul(x, by);
     }
   }
 }
@@ -111,35 +120,48 @@ PTX void store_directly(const Outputs<S>& o, int rows, const RowOf& row_of) {
   }
 }
 
+// Eight columns of a row, those that are within the dim.
+template <class S, class E>
+PTX void store_chunk(E* row, const E* from, int column) {
+  if (S::dim_v % 8 == 0 || column + 8 <= S::dim_v) {
+    if (column < S::dim_v) ptx::store16(row + column, *reinterpret_cast<const uint4*>(from));
+  } else {
+    for (int e = 0; e < S::dim_v % 8; ++e)
+      if (column < S::dim_v) row[column + e] = from[e];
+  }
+}
+
 // Through the warp's own rows of Q's memory, 16 bytes a thread: whole rows leave together.
 template <class S>
 PTX void store_through_shared(const Outputs<S>& o, Shared<S>& s, const ForwardParams& f, const Item& item, int rows) {
   using E = typename S::Element;
   using Sh = Shape<S>;
   constexpr int chunks = padded_dim(S::dim_v) / 8, warp_rows = Sh::row_groups * 16;
+  // Lanes side by side along a row, the same ones for each row.
+  constexpr int lanes = (chunks & -chunks) < 32 ? (chunks & -chunks) : 32, rows_at_once = 32 / lanes;
 #pragma unroll
   for (int m = 0; m < Sh::row_groups; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      E* const row = s.q + (warp_row<S>() + m * 16 + fragment_row(half)) * Sh::q_pitch + fragment_column();
+      const int row = tile_index(warp_row<S>() + m * 16 + fragment_row(half), fragment_column(), Sh::q_pitch);
 #pragma unroll
       for (int n = 0; n < Sh::dim_groups; ++n)
-        *reinterpret_cast<u32*>(row + n * 8) = pack(o[m][n][half * 2], o[m][n][half * 2 + 1], E{});
+        *reinterpret_cast<u32*>(s.q + columns_on(row, n * 8)) = pack(o[m][n][half * 2], o[m][n][half * 2 + 1], E{});
     }
   }
   __syncwarp();
+  const int first = warp_row<S>() + lane() / lanes, chunk = lane() % lanes;
+  E* to = output_row<S>(f, item, first);
 #pragma unroll
-  for (int i = 0; i < warp_rows * chunks; i += 32) {
-    const int at = i + lane(), r = warp_row<S>() + at / chunks, c = at % chunks;
-    if ((warp_rows * chunks % 32 != 0 && at >= warp_rows * chunks) || r >= rows) continue;
-    const E* const from = s.q + r * Sh::q_pitch + c * 8;
-    E* const to = output_row<S>(f, item, r) + c * 8;
-    if (S::dim_v % 8 == 0 || (c + 1) * 8 <= S::dim_v) {
-      if (c * 8 < S::dim_v) ptx::store16(to, *reinterpret_cast<const uint4*>(from));
-    } else {
-      for (int e = 0; e < S::dim_v % 8; ++e)
-        if (c * 8 < S::dim_v) to[e] = from[e];
+  for (int i = 0; i < warp_rows; i += rows_at_once) {
+    const int r = first + i;
+    if (S::heads > 1) to = output_row<S>(f, item, r);
+    if (r < rows) {
+#pragma unroll
+      for (int c = 0; c < chunks; c += lanes)
+        store_chunk<S>(to, s.q + tile_index(r, (c + chunk) * 8, Sh::q_pitch), (c + chunk) * 8);
     }
+    if (S::heads == 1) to += rows_at_once * f.o.token;
   }
 }
 
@@ -147,33 +169,35 @@ template <class S>
 PTX void store_results(Outputs<S>& o, const Softmax<S>& softmax, Shared<S>& s, const ForwardParams& f,
                        const Item& item) {
   using Sh = Shape<S>;
-  constexpr bool to_float = sizeof(typename S::Output) == 4;
+  constexpr bool to_float = sizeof(typename S::Output) == 4, with_sink = S::sinks && !S::split;
   const int rows = rows_of<S>(item);
-  Finish finished[Sh::row_groups][2];
-  float base_2[Sh::row_groups][2];  // LSE of partial results
+  u32 nothing = 0;  // a bit for each row of the lane that attends to nothing
 #pragma unroll
   for (int m = 0; m < Sh::row_groups; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int r = warp_row<S>() + m * 16 + fragment_row(half);
-      const float reference = ptx::mul(softmax.largest[m][half], item.exponent);
-      float sum = softmax.sum[m][half];  // of this lane's columns
-      sum += ptx::shfl_xor(sum, 1);
-      sum += ptx::shfl_xor(sum, 2);
-      base_2[m][half] = sum == 0.0f ? -ptx::infinity() : ptx::add(reference, ptx::log2(sum));
-      const bool with_sink = S::sinks && !S::split;
+      const float reference = ptx::mul(softmax.reference(m, half), item.exponent);
+      float exact = softmax.sum[m][half];  // of this lane's columns
+      if constexpr (has_exact_sums<S>) {
+        exact += ptx::shfl_xor(exact, 1);
+        exact += ptx::shfl_xor(exact, 2);
+      }
+      const float sum = has_rounded_sums<S> ? softmax.rounded_sum[m][half * 2] : exact;
+      if (sum == 0.0f) nothing |= 1u << (m * 2 + half);
       const float sink = with_sink && r < rows ? sink_of(f, item.head + r % S::heads) : 0.0f;
-      finished[m][half] = finish(reference, sum, with_sink, sink);
       if (S::split && lane() % 4 == 0 && r < rows)
-        f.partial_lse[partial_row<S>(f, item, (i32)item.split, r)] = base_2[m][half];
-      if (S::lse && !S::split && lane() % 4 == 0 && r < rows) store_lse<S>(f, item, r, finished[m][half].lse);
+        f.partial_lse[partial_row<S>(f, item, (i32)item.split, r)] =
+            sum == 0.0f ? -ptx::infinity() : log2_of(normal(reference, sum));
+      if (S::lse && !S::split && lane() % 4 == 0 && r < rows)
+        store_lse<S>(f, item, r, finish(reference, exact, with_sink, sink).lse);
+      scale_row<S>(o[m], half, finish(reference, sum, with_sink, sink), to_float || S::split);
     }
   }
-  scale_outputs<S>(o, finished, to_float || S::split);
   if constexpr (S::split) {
     store_directly<S, S::dim_v % 2 == 0, float>(o, rows, [&](int m, int half, int r) -> float* {
-      const bool nothing = base_2[m][half] == -ptx::infinity();
-      return nothing ? nullptr : f.partial_o + partial_row<S>(f, item, (i32)item.split, r) * S::dim_v;
+      if (nothing >> (m * 2 + half) & 1) return nullptr;
+      return f.partial_o + partial_row<S>(f, item, (i32)item.split, r) * S::dim_v;
     });
   } else if constexpr (to_float || S::o_copy < 16) {
     constexpr bool wide = to_float ? S::o_copy >= 8 : S::o_copy >= 4;

@@ -21,10 +21,13 @@ struct Forward {
   QueryFragments<S> queries;
   Softmax<S> softmax;
   Outputs<S> o;
-  bool selecting;  // the second pass, where there was something not finite
 
+  // Whether this is another pass, since there was something not finite.
+  DEVICE bool selecting() const { return (softmax.careful & Softmax<S>::selecting) != 0; }
   DEVICE void clear() {
+    __syncwarp();
     softmax.clear();
+    __syncwarp();
 #pragma unroll
     for (int m = 0; m < Shape<S>::row_groups; ++m) {
 #pragma unroll
@@ -32,38 +35,52 @@ struct Forward {
     }
   }
 
-  // From products of queries and keys to masked scores, and the running maximum.
+  // From products of queries and keys to masked scores.
   DEVICE void score(Scores<S>& x, i32 entry) {
     const Place<S> at = Place<S>::make(item, tile_of(entry));
     if constexpr (S::scored) change_scores<S>(x, at, p);
     if (!is_full(entry)) mask_scores<S>(x, at, p);
-    softmax.raise(x, item.exponent);
+    softmax.take_up(x, o, item.exponent);
   }
 
-  // O += P V. While selecting, what is not finite is left out.
-  DEVICE void add_values(const Scores<S>& x, int stage) {
-    typename Softmax<S>::Probabilities probabilities;
-    softmax.exponentiate_first(probabilities, x, item.exponent);
-    if (selecting) {
-      clear_not_finite<S>(s, stage);
-      __syncthreads();
-    }
-    softmax.add_values(o, probabilities, x, s.v[stage], item.exponent);
+  // While selecting, values that are not finite are left out. They have landed.
+  DEVICE void select_values(u32 stage) {
+    if (!selecting()) return;
+    clear_not_finite<S>(s, stage);
+    __syncthreads();
   }
 
-  // The tile of a round, with its bit, or no_tile. Those of the first rounds, and those after, by one thread; what it
-  // writes is read behind the next barrier.
-  DEVICE i32 entry(int round) const { return s.entries[round % entry_ring]; }
+  // After a pass: whether rows came out infinite or NaN that another pass may mend, selecting. The references of those
+  // whose sums are so run from then on; the others', too, if selecting has not helped.
+  DEVICE bool goes_again() {
+    const int rows = rows_of<S>(item);
+    const u32 lost = rows_not_finite<S>(o, rows);
+    const u32 overflown = is_reference_fixed<S> ? rows_not_finite<S>(softmax.rounded_sum, rows) : 0;
+    const u32 more = (lost | overflown) & ~softmax.careful;
+    const bool again = selecting() ? more != 0 : (lost | overflown) != 0;
+    softmax.careful |= selecting() ? more : overflown;
+    return again;
+  }
+
+  // The tile of a round, with its bit, or no_tile. Where they are walked: those of the first rounds, and those after,
+  // by one thread; what it writes is read behind the next barrier.
+  DEVICE i32 entry(int round) const {
+    if constexpr (is_walked<S>) return s.entries[(u32)round % entry_ring];
+    else return tile_of_round(item, round);
+  }
   DEVICE void walk(int round) {
-    if (threadIdx.x == 0) s.entries[round % entry_ring] = s.tiles.next(p.f, item);
+    if constexpr (is_walked<S>)
+      if (threadIdx.x == 0) s.entries[(u32)round % entry_ring] = s.tiles.next(p.f, item);
   }
   DEVICE void start_walk(int rounds) {
-    if (threadIdx.x == 0) {
-      s.tiles = KeyTiles<S>::start(p.f, item);
+    if constexpr (is_walked<S>) {
+      if (threadIdx.x == 0) {
+        s.tiles = KeyTiles<S>::start(p.f, item);
 #pragma unroll 1
-      for (int round = 0; round < rounds; ++round) s.entries[round] = s.tiles.next(p.f, item);
+        for (int round = 0; round < rounds; ++round) s.entries[round] = s.tiles.next(p.f, item);
+      }
+      __syncthreads();
     }
-    __syncthreads();
   }
 
   // Pages: where the rows of the first tiles are, for all threads.
@@ -75,60 +92,68 @@ struct Forward {
     }
   }
 
-  // Several stages: a tile is loaded while those before it are worked on; one barrier a tile. The first rounds only
-  // load.
+  // Several stages: a tile is loaded while those before it are worked on; one barrier a tile. Copies, exponentials and
+  // the factors of O stand in one stretch without branches: each has a unit of its own, and the compiler mixes them.
   DEVICE void stream() {
     constexpr int ahead = S::stages - 1;
     start_walk(ahead + 2);
     look_up_now(0);
-    int stage = 1;  // of the tile in hand; the place before it is filled
-    for (int round = -ahead; round < 0 || entry(round) >= 0; ++round) {
-      if (round >= 0) {
-        ptx::cp_async_wait<ahead - 1>();
-        __syncthreads();  // this tile has landed, for everyone; everyone has left the one before
-      }
-      const i32 coming = entry(round + ahead);
-      if (coming >= 0) keys.load(s, stage == 0 ? ahead : stage - 1, round + ahead, tile_of(coming));
-      ptx::cp_async_commit();
-      if (round < 0) {
-        look_up_now(round + ahead + 1);
-      } else {
-        walk(round + ahead + 2);
-        keys.look_up(entry(round + ahead + 1));
-        if (S::q_registers && round == 0) queries.read(s.q);
-        Scores<S> x;
-        multiply_keys<S>(x, queries, s.q, s.k[stage]);
-        score(x, entry(round));
-        add_values(x, stage);
-        keys.keep(s, round + ahead + 1, tile_of(entry(round + ahead + 1)));
-      }
-      stage = stage + 1 == S::stages ? 0 : stage + 1;
+    for (int round = 0; round < ahead; ++round) {
+      load((u32)round, round);
+      look_up_now(round + 1);
     }
+    for (int round = 0; entry(round) >= 0; ++round) {
+      const u32 stage = (u32)round % S::stages;
+      const MatrixRows rows = matrix_rows<S>();
+      ptx::cp_async_wait<ahead - 1>();
+      __syncthreads();  // this tile has landed, for everyone; everyone has left the one before
+      walk(round + ahead + 2);
+      if constexpr (is_reference_fixed<S>) select_values(stage);
+      load((u32)(round + ahead) % S::stages, round + ahead);  // where the tile before was
+      if (S::q_registers && round == 0) queries.read(s.q);
+      Scores<S> x;
+      multiply_keys<S>(x, queries, s.q, s.k[stage], rows);
+      score(x, entry(round));
+      keys.look_up(entry(round + ahead + 1));
+      softmax.add_values(o, x, s.v[stage], item.exponent, [&] {
+        if constexpr (!is_reference_fixed<S>) select_values(stage);
+      });
+      keys.keep(s, round + ahead + 1, tile_of(entry(round + ahead + 1)));
+    }
+  }
+  DEVICE void load(u32 stage, int round) {
+    keys.load_k(s, stage, round, entry(round));
+    keys.load_v(s, stage, round, entry(round));
+    ptx::cp_async_commit();
   }
 
   // One stage: values are loaded while keys are multiplied, the next keys while values are; two barriers a tile.
   DEVICE void stream_single() {
     start_walk(2);
     look_up_now(0);
-    if (entry(0) >= 0) keys.load_k(s, 0, 0, tile_of(entry(0)));
+    keys.load_k(s, 0, 0, entry(0));
     ptx::cp_async_commit();
     for (int round = 0; entry(round) >= 0; ++round) {
+      const MatrixRows rows = matrix_rows<S>();
       ptx::cp_async_wait<0>();
       __syncthreads();  // the keys have landed; everyone has left the values before
-      keys.load_v(s, 0, round, tile_of(entry(round)));
-      ptx::cp_async_commit();
       walk(round + 2);
+      keys.load_v(s, 0, round, entry(round));
+      ptx::cp_async_commit();
       keys.look_up(entry(round + 1));
       if (S::q_registers && round == 0) queries.read(s.q);
       Scores<S> x;
-      multiply_keys<S>(x, queries, s.q, s.k[0]);
+      multiply_keys<S>(x, queries, s.q, s.k[0], rows);
       score(x, entry(round));
       keys.keep(s, round + 1, tile_of(entry(round + 1)));
       ptx::cp_async_wait<0>();
       __syncthreads();  // the values have landed; everyone has left the keys
-      if (entry(round + 1) >= 0) keys.load_k(s, 0, round + 1, tile_of(entry(round + 1)));
+      if constexpr (is_reference_fixed<S>) select_values(0);
+      keys.load_k(s, 0, round + 1, entry(round + 1));
       ptx::cp_async_commit();
-      add_values(x, 0);
+      softmax.add_values(o, x, s.v[0], item.exponent, [&] {
+        if constexpr (!is_reference_fixed<S>) select_values(0);
+      });
     }
   }
 };
@@ -140,7 +165,7 @@ PTX void turn_queries(Shared<S>& s, float scale) {
   using E = typename S::Element;
   constexpr u32 bits = exponent_bits(E{});
   for (int i = (int)threadIdx.x; i < S::q_tile * padded_dim(S::dim); i += Shape<S>::threads) {
-    E& x = s.q[i / padded_dim(S::dim) * Shape<S>::q_pitch + i % padded_dim(S::dim)];
+    E& x = s.q[tile_index(i / padded_dim(S::dim), i % padded_dim(S::dim), Shape<S>::q_pitch)];
     if (scale < 0) x.bits = (u16)(x.bits ^ 0x8000u);
     else x.bits = (x.bits & bits) == bits ? (u16)0x7fffu : (u16)0;
   }
@@ -163,7 +188,7 @@ PTX void forward_sm80(const typename S::Params& p) {
   const Item& item = s.item;
   const float scale = p.f.scale;
   Forward<S> work{p, item, s, KeySource<S>::make(p.f, item)};
-  work.selecting = false;
+  work.softmax.references = s.reference + warp_row<S>();
 
   load_queries<S>(s, p.f, item);
   if (!S::scored && scale <= 0) {
@@ -179,11 +204,11 @@ PTX void forward_sm80(const typename S::Params& p) {
     else work.stream_single();
     // Queries without keys: what they are made of may still be on its way where O is to leave.
     ptx::cp_async_wait<0>();
-    if (!ptx::syncthreads_or(!work.selecting && any_not_finite<S>(work.o, rows_of<S>(item)))) break;
-    work.selecting = true;
+    if (!ptx::syncthreads_or(work.goes_again())) break;
+    work.softmax.careful |= Softmax<S>::selecting;
   }
   store_results<S>(work.o, work.softmax, s, p.f, item);
-  if (work.selecting) {
+  if (work.selecting()) {
     __syncthreads();
     const i32 end = item.tiles_end * S::k_tile;
     add_not_finite<S>(p, item, work.keys, item.tiles_begin * S::k_tile, end < item.n_k ? end : item.n_k);

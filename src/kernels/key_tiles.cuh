@@ -13,15 +13,51 @@ PTX bool is_full(i32 entry) { return (entry & full_tile_bit) != 0; }
 
 PTX i64 floor_div(i64 a, i64 b) { return (a >= 0 ? a : a - b + 1) / b; }
 
+// All keys and a single band are one range of tiles: the tile of a round is a formula, which every thread knows. What
+// has gaps is walked by one thread, which writes down what it finds.
+template <class S>
+constexpr bool is_walked = S::keys == Keys::runs || (S::keys == Keys::bands && S::bands > 1);
+
+// Keys that some of the tile's queries see in a band, and keys that all of them see: [begin, end) each.
+struct Seen {
+  i64 some_begin, some_end, all_begin, all_end;
+};
+template <class S>
+PTX Seen seen_in_band(const ForwardParams& f, const Item& item, int band) {
+  constexpr i32 queries = S::q_tile / S::heads;
+  const i32 last_query = item.first_query + queries < item.n_q ? item.first_query + queries - 1 : item.n_q - 1;
+  const i64 q_first = item.first_query + item.offset, q_last = last_query + item.offset;
+  const i64 lo = f.band_lo[band], hi = f.band_hi[band], n_k = item.n_k;
+  return {clamp(q_first + lo, 0, n_k), clamp(q_last + hi + 1, 0, n_k), clamp(q_last + lo, 0, n_k),
+          clamp(q_first + hi + 1, 0, n_k)};
+}
+
 // The tiles that the item's split has of the keys: all of them without masks.
 template <class S>
 PTX void set_tiles(const ForwardParams& f, Item& item) {
   item.tiles_begin = 0, item.tiles_end = (item.n_k + S::k_tile - 1) / S::k_tile;
+  // The last tile may reach beyond the keys.
+  item.whole_begin = 0, item.whole_end = S::masked ? 0 : item.n_k / S::k_tile;
+  if constexpr (S::keys == Keys::bands && S::bands == 0) item.tiles_end = 0;
+  if constexpr (S::keys == Keys::bands && S::bands == 1) {
+    const Seen seen = seen_in_band<S>(f, item, 0);
+    item.tiles_begin = (i32)seen.some_begin / S::k_tile;
+    item.tiles_end = seen.some_begin < seen.some_end ? ((i32)seen.some_end + S::k_tile - 1) / S::k_tile : 0;
+    item.whole_begin = ((i32)seen.all_begin + S::k_tile - 1) / S::k_tile;
+    item.whole_end = (i32)seen.all_end / S::k_tile;
+  }
   if constexpr (S::split) {
     const i32 tiles = (i32)(f.kv_split / S::k_tile), begin = (i32)item.split * tiles;
-    item.tiles_begin = begin;
+    if (item.tiles_begin < begin) item.tiles_begin = begin;
     if (begin + tiles < item.tiles_end) item.tiles_end = begin + tiles;
   }
+}
+
+// The tile of a round, with its bit, or no_tile.
+PTX i32 tile_of_round(const Item& item, int round) {
+  const i32 tile = item.tiles_begin + round, end = item.tiles_end, from = item.whole_begin, to = item.whole_end;
+  const i32 entry = (from <= tile) & (tile < to) ? tile | full_tile_bit : tile;
+  return tile < end ? entry : no_tile;
 }
 
 // Where the runs of a work list are.
@@ -65,30 +101,17 @@ struct alignas(16) KeyTiles : RunState<S::keys == Keys::runs> {
   }
   DEVICE bool refill(const ForwardParams& f, const Item& item) {
     if (tile >= item.tiles_end) return false;
-    if constexpr (S::keys == Keys::all) {
-      // The last tile may reach beyond the keys.
-      const i32 whole = S::masked ? 0 : item.n_k / S::k_tile;
-      set(tile < whole, tile < whole ? whole : item.tiles_end, item);
-      return true;
-    } else if constexpr (S::keys == Keys::bands) {
-      return refill_from_bands(f, item);
-    } else {
-      return refill_from_runs(item);
-    }
+    if constexpr (S::keys == Keys::runs) return refill_from_runs(item);
+    else return refill_from_bands(f, item);
   }
 
   DEVICE bool refill_from_bands(const ForwardParams& f, const Item& item) {
-    constexpr i32 queries = S::q_tile / S::heads;
-    const i32 last_query = item.first_query + queries < item.n_q ? item.first_query + queries - 1 : item.n_q - 1;
-    const i64 q_first = item.first_query + item.offset, q_last = last_query + item.offset;
     for (int band = 0; band < S::bands; ++band) {
-      const i64 lo = f.band_lo[band], hi = f.band_hi[band], n_k = item.n_k;
-      // Keys that some query sees, and keys that all see: [begin, end) each.
-      const i64 some_begin = clamp(q_first + lo, 0, n_k), some_end = clamp(q_last + hi + 1, 0, n_k);
-      const i64 all_begin = clamp(q_last + lo, 0, n_k), all_end = clamp(q_first + hi + 1, 0, n_k);
-      if (some_begin >= some_end) continue;
-      const i32 from = (i32)some_begin / S::k_tile, to = ((i32)some_end + S::k_tile - 1) / S::k_tile;
-      const i32 whole_from = ((i32)all_begin + S::k_tile - 1) / S::k_tile, whole_to = (i32)all_end / S::k_tile;
+      const Seen seen = seen_in_band<S>(f, item, band);
+      if (seen.some_begin >= seen.some_end) continue;
+      const i32 from = (i32)seen.some_begin / S::k_tile, to = ((i32)seen.some_end + S::k_tile - 1) / S::k_tile;
+      const i32 whole_from = ((i32)seen.all_begin + S::k_tile - 1) / S::k_tile,
+                whole_to = (i32)seen.all_end / S::k_tile;
       if (from > tile) tile = from;
       if (tile >= item.tiles_end) return false;
       if (tile >= to) continue;

@@ -19,10 +19,15 @@ enum class Keys { all, bands, runs };
 // Elements of a row that the tensor core works on: whole steps of 16.
 BOTH constexpr int padded_dim(int dim) { return (dim + 15) / 16 * 16; }
 
-// Elements from one row to the next, 16-bit types: an odd number of 16-byte chunks, so that eight neighbouring rows,
-// which ldmatrix reads at once, begin in eight different groups of banks. No swizzle: the address of each fragment is a
-// constant away from a lane's first, for any dim, and costs no instruction (docs/kernels/forward_sm80.md).
-BOTH constexpr int row_pitch(int dim) { return padded_dim(dim) + 8; }
+// Elements from one row to the next, 16-bit types: whole panels of 64, which are 128 bytes, once around the banks.
+BOTH constexpr int row_pitch(int dim) { return (dim + 63) / 64 * 64; }
+// Where element (row, column) of a tile lies. The eight 16-byte chunks of a panel are exchanged by the row's number:
+// eight neighbouring rows, which ldmatrix reads at once, have the same column in eight different groups of banks, and a
+// copy of whole panels meets all banks too.
+BOTH constexpr int tile_index(int row, int column, int pitch) { return row * pitch + (column ^ ((row & 7) << 3)); }
+// Of an element in the first columns of a tile, the one `columns` further on: a constant, whose bits the first columns
+// do not have.
+BOTH constexpr int columns_on(int index, int columns) { return (index ^ columns % 64) + columns / 64 * 64; }
 
 // Of what a block knows of its work: struct Item, the key tiles to come, and how they are found.
 constexpr int item_bytes = 128, entry_ring = 8;
@@ -32,7 +37,7 @@ BOTH constexpr int work_bytes(bool runs) { return item_bytes + 4 * entry_ring + 
 BOTH constexpr long long forward_shared_bytes(int q_tile, int k_tile, int stages, int dim, int dim_v, bool paged,
                                               bool runs = true) {
   const int widest = dim > dim_v ? dim : dim_v;
-  return 2LL * q_tile * row_pitch(widest) + 2LL * stages * k_tile * (row_pitch(dim) + row_pitch(dim_v)) +
+  return 4LL * q_tile + 2LL * q_tile * row_pitch(widest) + 2LL * stages * k_tile * (row_pitch(dim) + row_pitch(dim_v)) +
          work_bytes(runs) + (paged ? 32LL * k_tile : 0);
 }
 

@@ -23,61 +23,69 @@ template <int Rows, int Dim, int Pitch, int Threads, int Bytes>
 struct TileCopy {
  public:
   static constexpr int width = Bytes / 2, copies = padded_dim(Dim) / width;  // elements of a copy, copies of a row
-  static constexpr int lanes = (copies & -copies) < 32 ? (copies & -copies) : 32;
+  static constexpr u32 lanes = (copies & -copies) < 32 ? (copies & -copies) : 32;
   static constexpr int rows_at_once = Threads / lanes;
 
   // row_of(r): where row r < rows begins. Rows that are not there become zeros.
   template <class E, class RowOf>
   static DEVICE void run(E* tile, int rows, const RowOf& row_of) {
-    const int thread = (int)ptx::thread_here(), first = thread / lanes, column = thread % lanes * width;
-    E* const to = tile + first * Pitch + column;
+    const u32 thread = ptx::thread_here();
+    const int first = (int)(thread / lanes), column = (int)(thread % lanes) * width;
 #pragma unroll
     for (int pass = 0; pass < Rows; pass += rows_at_once) {
       const int r = first + pass;
       if (Rows % rows_at_once == 0 || r < Rows)
-        copy_row<false>(to + pass * Pitch, row_of(r < rows ? r : 0) + column, column, r < rows);
+        copy_row(tile, place(first, column, pass), row_of(r < rows ? r : 0) + column, column, r < rows);
     }
   }
-  // Rows `stride` apart. A tile of which all rows are there is copied without a question.
+  // Rows `stride` apart. No branch, so that the compiler may put the copies between other instructions. The address of
+  // a row that is not there is never read from.
   template <class E>
   static DEVICE void dense(E* tile, int rows, const E* from, i64 stride) {
     stride = ptx::made_here(stride);
-    const int thread = (int)ptx::thread_here(), first = thread / lanes, column = thread % lanes * width;
-    E* const to = tile + first * Pitch + column;
-    const E* const there = from + column;  // for copies of nothing, whose address has to be aligned, too
+    const u32 thread = ptx::thread_here();
+    const int first = (int)(thread / lanes), column = (int)(thread % lanes) * width;
     from += first * stride + column;
     const int left = rows - first;  // of them from this thread's first one on
-    if (rows >= Rows) {
 #pragma unroll
-      for (int pass = 0; pass < Rows; pass += rows_at_once, from += rows_at_once * stride)
-        if (Rows % rows_at_once == 0 || first + pass < Rows) copy_row<true>(to + pass * Pitch, from, column, true);
-    } else {
-#pragma unroll
-      for (int pass = 0; pass < Rows; pass += rows_at_once, from += rows_at_once * stride)
-        if (Rows % rows_at_once == 0 || first + pass < Rows)
-          copy_row<false>(to + pass * Pitch, pass < left ? from : there, column, pass < left);
-    }
+    for (int pass = 0; pass < Rows; pass += rows_at_once, from += rows_at_once * stride)
+      if (Rows % rows_at_once == 0 || first + pass < Rows)
+        copy_row(tile, place(first, column, pass), from, column, pass < left);
   }
 
  private:
+  static DEVICE int place(int first, int column, int pass) {
+    if constexpr (rows_at_once % 8 == 0) return tile_index(first, column, Pitch) + pass * Pitch;
+    else return tile_index(first + pass, column, Pitch);
+  }
   // From this thread's first column on.
-  template <bool There, class E>
-  static DEVICE void copy_row(E* to, const E* from, int column, bool there) {
+  template <class E>
+  static DEVICE void copy_row(E* tile, int to, const E* from, int column, bool there) {
 #pragma unroll
-    for (int c = 0; c < copies; c += lanes) {
+    for (int c = 0; c < copies; c += (int)lanes) {
       int elements = width;
       const E* at = from + c * width;
-      if ((c + lanes) * width > Dim) {  // may reach beyond the dim
+      if ((c + (int)lanes) * width > Dim) {  // may reach beyond the dim
         const int left = Dim - c * width - column;
         elements = left < 0 ? 0 : left < width ? left : width;
         if (left <= 0) at = from - column;
       }
-      copy<Bytes>(to + c * width, at, There || there ? elements : 0);
+      copy<Bytes>(tile + columns_on(to, c * width), at, there ? elements : 0);
     }
   }
 };
 
-// The keys and values of one sequence and head. Tiles are counted from key 0.
+// Of the tile that a round has: its first key, and how many of its keys are there; none where there is no tile.
+template <class S>
+PTX i32 first_key(i32 entry) {
+  return entry >= 0 ? tile_of(entry) * S::k_tile : 0;
+}
+template <class S>
+PTX i32 rows_of_entry(const Item& item, i32 entry) {
+  return entry >= 0 ? item.n_k - tile_of(entry) * S::k_tile : 0;
+}
+
+// The keys and values of one sequence and head. Tiles are counted from key 0; of no tile, the copies are zeros.
 template <class S, bool Paged = S::paged>
 struct KeySource {
   using E = typename S::Element;
@@ -93,16 +101,13 @@ struct KeySource {
   // Pages alone have to be looked up.
   DEVICE void look_up(i32) {}
   DEVICE void keep(Shared<S>&, int, i32) const {}
-  DEVICE void load_k(Shared<S>& s, int stage, int, i32 tile) const {
+  DEVICE void load_k(Shared<S>& s, u32 stage, int, i32 entry) const {
     TileCopy<S::k_tile, S::dim, Shape<S>::k_pitch, Shape<S>::threads, S::k_copy>::dense(
-        s.k[stage], item.n_k - tile * S::k_tile, key(tile * S::k_tile), f.k.token);
+        s.k[stage], rows_of_entry<S>(item, entry), key(first_key<S>(entry)), f.k.token);
   }
-  DEVICE void load_v(Shared<S>& s, int stage, int, i32 tile) const {
+  DEVICE void load_v(Shared<S>& s, u32 stage, int, i32 entry) const {
     TileCopy<S::k_tile, S::dim_v, Shape<S>::v_pitch, Shape<S>::threads, S::v_copy>::dense(
-        s.v[stage], item.n_k - tile * S::k_tile, value(tile * S::k_tile), f.v.token);
-  }
-  DEVICE void load(Shared<S>& s, int stage, int round, i32 tile) const {
-    load_k(s, stage, round, tile), load_v(s, stage, round, tile);
+        s.v[stage], rows_of_entry<S>(item, entry), value(first_key<S>(entry)), f.v.token);
   }
   // Of a key: where it has come from.
   DEVICE const E* key(i32 i) const { return static_cast<const E*>(item.k) + i * f.k.token; }
@@ -149,18 +154,17 @@ struct KeySource<S, true> {
       s.rows[round % 2][r] = {page * f.k.batch + in_page * f.k.token, page * f.v.batch + in_page * f.v.token};
     }
   }
-  DEVICE void load_k(Shared<S>& s, int stage, int round, i32 tile) const {
+  DEVICE void load_k(Shared<S>& s, u32 stage, int round, i32 entry) const {
+    if (entry < 0) return;
     TileCopy<S::k_tile, S::dim, Shape<S>::k_pitch, Shape<S>::threads, S::k_copy>::run(
-        s.k[stage], item.n_k - tile * S::k_tile,
+        s.k[stage], rows_of_entry<S>(item, entry),
         [&](int r) { return static_cast<const E*>(item.k) + s.rows[round % 2][r].k; });
   }
-  DEVICE void load_v(Shared<S>& s, int stage, int round, i32 tile) const {
+  DEVICE void load_v(Shared<S>& s, u32 stage, int round, i32 entry) const {
+    if (entry < 0) return;
     TileCopy<S::k_tile, S::dim_v, Shape<S>::v_pitch, Shape<S>::threads, S::v_copy>::run(
-        s.v[stage], item.n_k - tile * S::k_tile,
+        s.v[stage], rows_of_entry<S>(item, entry),
         [&](int r) { return static_cast<const E*>(item.v) + s.rows[round % 2][r].v; });
-  }
-  DEVICE void load(Shared<S>& s, int stage, int round, i32 tile) const {
-    load_k(s, stage, round, tile), load_v(s, stage, round, tile);
   }
   // Of a key: where it has come from.
   DEVICE PagedRow row(i32 i) const {
@@ -188,8 +192,9 @@ PTX int rows_of(const Item& item) {
 }
 template <class S>
 PTX void load_queries(Shared<S>& s, const ForwardParams& f, const Item& item) {
-  TileCopy<S::q_tile, S::dim, Shape<S>::q_pitch, Shape<S>::threads, S::q_copy>::run(
-      s.q, rows_of<S>(item), [&](int r) { return query_row<S>(f, item, r); });
+  using Copy = TileCopy<S::q_tile, S::dim, Shape<S>::q_pitch, Shape<S>::threads, S::q_copy>;
+  if constexpr (S::heads == 1) Copy::dense(s.q, rows_of<S>(item), query_row<S>(f, item, 0), f.q.token);
+  else Copy::run(s.q, rows_of<S>(item), [&](int r) { return query_row<S>(f, item, r); });
 }
 
 }  // namespace tessera_kernels

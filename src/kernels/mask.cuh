@@ -15,9 +15,13 @@ struct Place {
   int first_row;
 
   static DEVICE Place make(const Item& item, i32 tile) {
-    const int thread = (int)ptx::thread_here(), lane = thread % 32;
-    return {item.sequence, item.offset + item.first_query,  item.head,
-            item.n_k,      tile * S::k_tile + lane % 4 * 2, thread / 32 * Shape<S>::row_groups * 16 + lane / 4};
+    const u32 thread = ptx::thread_here(), lane = thread % 32;
+    return {item.sequence,
+            item.offset + item.first_query,
+            item.head,
+            item.n_k,
+            tile * S::k_tile + (i32)(lane % 4 * 2),
+            (int)(thread / 32 * Shape<S>::row_groups * 16 + lane / 4)};
   }
   DEVICE int row(int m, int half) const { return first_row + m * 16 + half * 8; }
   DEVICE i64 query(int row) const { return q_first + row / S::heads; }

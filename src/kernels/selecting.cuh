@@ -16,33 +16,43 @@ PTX bool is_finite(E x) {
 
 // Of the values of a tile in shared memory; a thread for each key.
 template <class S>
-PTX void clear_not_finite(Shared<S>& s, int stage) {
+PTX void clear_not_finite(Shared<S>& s, u32 stage) {
   using E = typename S::Element;
   for (int key = (int)threadIdx.x; key < S::k_tile; key += Shape<S>::threads) {
 #pragma unroll 1
     for (int i = 0; i < S::dim_v; ++i) {
-      E& x = s.v[stage][key * Shape<S>::v_pitch + i];
+      E& x = s.v[stage][tile_index(key, i, Shape<S>::v_pitch)];
       if (!is_finite(x)) x = E{0};
     }
   }
 }
 
-// Whether a row of this warp's that is there has something that is not finite.
-template <class S>
-PTX bool any_not_finite(const Outputs<S>& o, int rows) {
-  bool found = false;
+// 0 * x is NaN for infinities and NaN alone.
+PTX float zero_if_finite(const float (&x)[4], int half) {
+  return ptx::fma(x[half * 2], 0.0f, ptx::fma(x[half * 2 + 1], 0.0f, 0.0f));
+}
+template <int Groups>
+PTX float zero_if_finite(const float (&x)[Groups][4], int half) {
+  float zero = 0.0f;
+#pragma unroll
+  for (int n = 0; n < Groups; ++n) zero += zero_if_finite(x[n], half);
+  return zero;
+}
+
+// A bit for each of the lane's rows that is there and has something that is not finite, in any lane of its quad.
+template <class S, class Values>
+PTX u32 rows_not_finite(const Values& values, int rows) {
+  u32 found = 0;
 #pragma unroll
   for (int m = 0; m < Shape<S>::row_groups; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float zero = 0.0f;  // 0 * x is NaN for those alone
-#pragma unroll
-      for (int n = 0; n < Shape<S>::dim_groups; ++n)
-        zero = ptx::fma(o[m][n][half * 2], 0.0f, ptx::fma(o[m][n][half * 2 + 1], 0.0f, zero));
-      found = found || (zero != zero && warp_row<S>() + m * 16 + fragment_row(half) < rows);
+      const float zero = zero_if_finite(values[m], half);
+      if (zero != zero && warp_row<S>() + m * 16 + fragment_row(half) < rows) found |= 1u << (m * 2 + half);
     }
   }
-  return found;
+  found |= ptx::shfl_xor(found, 1);
+  return found | ptx::shfl_xor(found, 2);
 }
 
 // Whether row r attends to a key: the mask's answer, and a score that is not -inf. By a whole warp.

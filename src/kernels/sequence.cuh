@@ -32,7 +32,8 @@ struct alignas(16) Item {
   i32 n_q, n_k;                // tokens of the sequence
   i32 first_query;             // of the tile
   i32 head, head_kv;           // the first of the tile's query heads, and their key head
-  i32 tiles_begin, tiles_end;  // key tiles of this split
+  i32 tiles_begin, tiles_end;  // key tiles of this split, where one band does: of the band in it
+  i32 whole_begin, whole_end;  // of them, those that need no mask: of all keys and of one band
   Divider page_size;
   float exponent;  // what leads from scores to exponents of 2
   bool any;        // false: the launch has more blocks than there is work

@@ -1,93 +1,149 @@
-// The running softmax of a warp's rows, in powers of two. Each row decides for itself, so that its bits do not depend
-// on what stands beside it.
+// The softmax of a warp's rows, tile by tile, in powers of two. Each row decides for itself, so that its bits do not
+// depend on what stands beside it.
 //
-// A probability is 2^(c x - B) with x the score, c the factor that leads to powers of two, and B = c m rounded, m the
-// largest score so far: one FMA and one ex2 an element. That B is rounded makes all probabilities of a row wrong by one
-// and the same factor, which their sum, in fp32 and before they are rounded to the input's type, has as well. The
-// largest one loses it when it is rounded (to 1), so the factor must be within fp32's own error: where |B| is not
-// small, rows subtract m first. Must not know: masks, where tiles come from.
+// A probability is 2^(c x - B) with x the score, c the factor that leads to powers of two, B = c m rounded, and m the
+// reference of the row: one FMA and one ex2 an element. That B is rounded makes all probabilities of a row wrong by one
+// and the same factor, which their sum has as well. The largest one loses it when it is rounded to the input's type (to
+// 1, if it is the reference), so the factor must be small beside the result's own rounding: where |B| is not small,
+// rows subtract m first.
+//
+// What m is does not matter to the result as long as nothing overflows, since it cancels:
+// - Running: m is the largest score so far, as in FlashAttention (Dao et al., 2022). Each tile costs a maximum, and the
+//   factors of what was summed before. O is divided by the sum of P before it is rounded: with results in fp32 a sum of
+//   rounded P, where V has outliers, is worse by far than standard attention.
+// - Fixed: m is the largest score of the row's first tile, and stays. bf16 has the exponents of fp32: 127 powers of two
+//   are left for what comes later. A row that needs more comes out infinite or NaN, and goes again, running
+//   (forward_sm80.cuh). The largest P is not 1 then, but rounded; O is divided by the sum of rounded P, which a product
+//   with ones gives, so that a row of one large P is exact again. What is left is within the rounding of a 16-bit
+//   result: this is for bf16 with such results.
+// Must not know: masks, where tiles come from.
 #pragma once
 #include "tile.cuh"
 
 namespace tessera_kernels {
 
 constexpr float log2_e = 1.44269504f, ln_2 = 0.693147181f;
-// From here on |B| counts as huge. Below, B is rounded by at most 2^-20: a factor within 6.7e-7 of 1, as the accuracy
-// rule allows of equal scores (2^-20).
-constexpr float huge_exponent = 32.0f;
+
+PTX constexpr bool holds_large_numbers(bf16) { return true; }
+PTX constexpr bool holds_large_numbers(f16) { return false; }
+template <class S>
+constexpr bool is_reference_fixed = holds_large_numbers(typename S::Element{}) && sizeof(typename S::Output) == 2 &&
+                                    !(S::split && S::lse);
+// Which sums there are: of P as it is multiplied with V, and before it is rounded, which LSE needs always.
+template <class S>
+constexpr bool has_rounded_sums = is_reference_fixed<S>;
+template <class S>
+constexpr bool has_exact_sums = !is_reference_fixed<S> || S::lse;
+
+// From here on |B| counts as huge. Below, B is rounded by at most 2^-20, a factor within 6.7e-7 of 1, as the accuracy
+// rule allows of equal scores (2^-20); where results have 16 bits, by 2^-13.
+template <class S>
+constexpr float huge_exponent = is_reference_fixed<S> ? 4096.0f : 32.0f;
 
 template <class S>
 struct Softmax {
   using Sh = Shape<S>;
-  float largest[Sh::row_groups][2];  // score of each row; -inf: none attended to yet
-  float sum[Sh::row_groups][2];      // of the probabilities, of this lane's columns
-  // Of the tile in hand: what the sums so far are multiplied with, and minus B.
-  float shrink[Sh::row_groups][2], minus_b[Sh::row_groups][2];
+  float* references;                     // score of each row, in shared memory; -inf: none attended to yet
+  float sum[Sh::row_groups][2];          // of P before it is rounded, of this lane's columns
+  float rounded_sum[Sh::row_groups][4];  // of P as it is multiplied: of all columns, each twice
+  float minus_b[Sh::row_groups][2];      // of the tile in hand
+  // Why a tile needs more than exponentials, in one register; 0: all rows of the warp have a reference, fixed and not
+  // huge. A bit for each row of the lane that is running, and two more.
+  static constexpr u32 unsettled = 1u << 31, selecting = 1u << 30;
+  u32 careful = is_reference_fixed<S> ? 0u : 0xfu;
 
+  // Another pass over the keys.
   DEVICE void clear() {
-#pragma unroll
-    for (int m = 0; m < Sh::row_groups; ++m) {
-      largest[m][0] = largest[m][1] = -ptx::infinity();
-      sum[m][0] = sum[m][1] = 0.0f;
+    careful |= unsettled;
+    for_rows([&](int m, int half) {
+      set_reference(m, half, -ptx::infinity()), sum[m][half] = 0.0f;
+      rounded_sum[m][half * 2] = rounded_sum[m][half * 2 + 1] = 0.0f;
+    });
+  }
+
+  // Takes a tile's scores up: what their exponents are relative to, and with it O and the sums so far.
+  DEVICE void take_up(Scores<S>& x, Outputs<S>& o, float c) {
+    if (is_reference_fixed<S> && careful == 0) {
+      for_rows([&](int m, int half) { minus_b[m][half] = -ptx::mul(reference(m, half), c); });
+    } else {
+      raise(x, o, c);
     }
   }
 
-  // Takes a tile's scores up; in rows of huge ones, the largest is subtracted from them.
-  DEVICE void raise(Scores<S>& x, float c) {
-    float before[Sh::row_groups][2];
-    bool huge = false;
+  // Each row that is running, or without reference, takes the largest score up.
+  DEVICE void raise(Scores<S>& x, Outputs<S>& o, float c) {
+    float before[Sh::row_groups][2], top[Sh::row_groups][2], shrink[Sh::row_groups][2];
+    for_rows([&](int m, int half) {
+      float t = ptx::max(x[m][0][half * 2], x[m][0][half * 2 + 1]);
 #pragma unroll
-    for (int m = 0; m < Sh::row_groups; ++m) {
+      for (int n = 1; n < Sh::key_groups; ++n) t = ptx::max(t, ptx::max(x[m][n][half * 2], x[m][n][half * 2 + 1]));
+      top[m][half] = t, before[m][half] = reference(m, half);
+    });
+    for_rows([&](int m, int half) { top[m][half] = ptx::max(top[m][half], ptx::shfl_xor(top[m][half], 1)); });
+    for_rows([&](int m, int half) { top[m][half] = ptx::max(top[m][half], ptx::shfl_xor(top[m][half], 2)); });
+    float furthest = 0.0f;
+    bool settled = true;
+    for_rows([&](int m, int half) {
+      float t = ptx::max(before[m][half], top[m][half]);
+      if (is_reference_fixed<S> && (careful >> (m * 2 + half) & 1) == 0 && before[m][half] != -ptx::infinity())
+        t = before[m][half];
+      const float b = exponent_of(t, c);
+      top[m][half] = t;
+      settled = settled && t != -ptx::infinity();
+      furthest = ptx::max(furthest, ptx::abs(b));
+      shrink[m][half] = ptx::exp2(ptx::add(ptx::mul(before[m][half], c), -b));  // without keys so far: 2^-inf
+    });
+    if (furthest >= huge_exponent<S>) subtract_first(x, top, before, shrink, c);
+    __syncwarp();  // all lanes have read the references
+    for_rows([&](int m, int half) { set_reference(m, half, top[m][half]); });
+    __syncwarp();
+    if constexpr (is_reference_fixed<S>)
+      if (ptx::all(settled && furthest < huge_exponent<S>)) careful &= ~unsettled;
+    for_rows([&](int m, int half) {
+      const float by = shrink[m][half];
+      sum[m][half] = ptx::mul(sum[m][half], by);
+      rounded_sum[m][half * 2] *= by, rounded_sum[m][half * 2 + 1] *= by;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float top = largest[m][half];
-        before[m][half] = top;
-#pragma unroll
-        for (int n = 0; n < Sh::key_groups; ++n)
-          top = ptx::max(top, ptx::max(x[m][n][half * 2], x[m][n][half * 2 + 1]));
-        top = ptx::max(top, ptx::shfl_xor(top, 1));
-        top = ptx::max(top, ptx::shfl_xor(top, 2));
-        const float b_before = ptx::mul(before[m][half], c), b = top == -ptx::infinity() ? 0.0f : ptx::mul(top, c);
-        huge = huge || is_huge(b) || is_huge(b_before);
-        largest[m][half] = top, minus_b[m][half] = -b;
-        shrink[m][half] = ptx::exp2(ptx::add(b_before, -b));  // of a row without keys so far: 2^-inf
-      }
-    }
-    if (!huge) return;
-#pragma unroll
-    for (int m = 0; m < Sh::row_groups; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float top = largest[m][half], old = before[m][half], b = -minus_b[m][half];
-        const bool now = is_huge(b), then = is_huge(ptx::mul(old, c));
-        if (old != -ptx::infinity()) {
-          const float by = now && then ? ptx::mul(ptx::add(old, -top), c)
-                           : now       ? ptx::fma(-top, c, ptx::mul(old, c))
-                           : then      ? ptx::fma(old, c, -b)
-                                       : ptx::add(ptx::mul(old, c), -b);
-          shrink[m][half] = ptx::exp2(by);
-        }
-        const float less = now ? top : 0.0f;
-        if (now) minus_b[m][half] = 0.0f;
-#pragma unroll
-        for (int n = 0; n < Sh::key_groups; ++n) {
-          x[m][n][half * 2] = ptx::add(x[m][n][half * 2], -less);
-          x[m][n][half * 2 + 1] = ptx::add(x[m][n][half * 2 + 1], -less);
-        }
-      }
-    }
+      for (int n = 0; n < Sh::dim_groups; ++n) o[m][n][half * 2] *= by, o[m][n][half * 2 + 1] *= by;
+    });
+    for_rows([&](int m, int half) {
+      const float b = exponent_of(reference(m, half), c);
+      minus_b[m][half] = ptx::abs(b) >= huge_exponent<S> ? 0.0f : -b;
+    });
   }
-  static DEVICE bool is_huge(float b) { return (b < 0 ? -b : b) >= huge_exponent && b != -ptx::infinity(); }
+  static DEVICE float exponent_of(float score, float c) {
+    return score == -ptx::infinity() ? 0.0f : ptx::mul(score, c);
+  }
 
-  DEVICE void shrink_outputs(Outputs<S>& o) {
+  // Of rows whose exponents are huge.
+  using Rows = float[Sh::row_groups][2];
+  DEVICE void subtract_first(Scores<S>& x, const Rows& now, const Rows& before, Rows& shrink, float c) {
+    for_rows([&](int m, int half) {
+      const float top = now[m][half], old = before[m][half];
+      if (!(ptx::abs(exponent_of(top, c)) >= huge_exponent<S>)) return;
+      if (old != -ptx::infinity())
+        shrink[m][half] =
+            ptx::exp2(ptx::abs(ptx::mul(old, c)) >= huge_exponent<S> ? ptx::mul(ptx::add(old, -top), c)
+                                                                     : ptx::fma(-top, c, ptx::mul(old, c)));
+#pragma unroll
+      for (int n = 0; n < Sh::key_groups; ++n) {
+        x[m][n][half * 2] = ptx::add(x[m][n][half * 2], -top);
+        x[m][n][half * 2 + 1] = ptx::add(x[m][n][half * 2 + 1], -top);
+      }
+    });
+  }
+
+  // Lanes of a quad have the same rows.
+  DEVICE float reference(int m, int half) const { return references[fragment_row(half) + m * 16]; }
+  DEVICE void set_reference(int m, int half, float score) {
+    if (lane() % 4 == 0) references[fragment_row(half) + m * 16] = score;
+  }
+  template <class Do>
+  static DEVICE void for_rows(const Do& act) {
 #pragma unroll
     for (int m = 0; m < Sh::row_groups; ++m) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float by = shrink[m][half];
-#pragma unroll
-        for (int n = 0; n < Sh::dim_groups; ++n) o[m][n][half * 2] *= by, o[m][n][half * 2 + 1] *= by;
-      }
+      for (int half = 0; half < 2; ++half) act(m, half);
     }
   }
 
@@ -101,31 +157,30 @@ struct Softmax {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           y[i] = ptx::exp2(ptx::fma(x[m][2 * step + i / 2][half * 2 + i % 2], c, minus_b[m][half]));
-        sum[m][half] += (y[0] + y[1]) + (y[2] + y[3]);
+        if constexpr (has_exact_sums<S>) sum[m][half] += (y[0] + y[1]) + (y[2] + y[3]);
         p[m][half] = pack(y[0], y[1], typename S::Element{});
         p[m][half + 2] = pack(y[2], y[3], typename S::Element{});
       }
     }
   }
-  // One tile: o = o * shrink + P V, in two parts. The first so many steps of 16 keys are exponentiated before the
-  // products begin, the others while the tensor core is busy with products: as many as registers allow.
+  // One tile: o += P V, in two parts. The first so many steps of 16 keys are exponentiated before the products begin,
+  // the others while the tensor core is busy with products: as many as registers allow.
   static constexpr int early = S::early < Sh::key_steps ? S::early : Sh::key_steps;
-  using Probabilities = u32[Sh::key_steps][Sh::row_groups][4];
-  DEVICE void exponentiate_first(Probabilities& p, const Scores<S>& x, float c) {
-#pragma unroll
-    for (int m = 0; m < Sh::row_groups; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) sum[m][half] *= shrink[m][half];
-    }
+  template <class Ready>
+  DEVICE void add_values(Outputs<S>& o, const Scores<S>& x, const typename S::Element* v, float c, const Ready& ready) {
+    u32 p[Sh::key_steps][Sh::row_groups][4];
 #pragma unroll
     for (int step = 0; step < early; ++step) probabilities(p[step], x, step, c);
-  }
-  DEVICE void add_values(Outputs<S>& o, Probabilities& p, const Scores<S>& x, const typename S::Element* v, float c) {
-    shrink_outputs(o);
+    ready();
 #pragma unroll
     for (int step = 0; step < Sh::key_steps; ++step) {
       if (step + early < Sh::key_steps) probabilities(p[step + early], x, step + early, c);
       multiply_values<S>(o, p[step], v, step);
+      if constexpr (has_rounded_sums<S>) {
+        constexpr u32 one = pair_of_ones(typename S::Element{});
+#pragma unroll
+        for (int m = 0; m < Sh::row_groups; ++m) multiply(rounded_sum[m], p[step][m], one, one, typename S::Element{});
+      }
     }
   }
 };

@@ -40,7 +40,9 @@ struct alignas(16) Shared : PagedRows<S::k_tile, S::paged> {
   typename S::Element q[S::q_tile * Shape<S>::q_pitch];
   typename S::Element k[S::stages][S::k_tile * Shape<S>::k_pitch];
   typename S::Element v[S::stages][S::k_tile * Shape<S>::v_pitch];
-  // What the block works on: here and not in registers, of which the loop has none to spare.
+  // What a score of each row is relative to, and what the block works on: here and not in registers, of which the loop
+  // has none to spare.
+  float reference[S::q_tile];
   Item item;
   i32 entries[entry_ring];  // the key tile of each round, a few rounds ahead
   KeyTiles<S> tiles;        // thread 0's
@@ -62,51 +64,51 @@ PTX float rounded(float x, float) { return x; }
 // The bits of a half that are set where it is infinite or NaN.
 PTX constexpr u32 exponent_bits(bf16) { return 0x7f80u; }
 PTX constexpr u32 exponent_bits(f16) { return 0x7c00u; }
+PTX constexpr u32 pair_of_ones(bf16) { return 0x3f803f80u; }
+PTX constexpr u32 pair_of_ones(f16) { return 0x3c003c00u; }
 
-PTX int lane() { return (int)threadIdx.x % 32; }
-PTX int warp() { return (int)threadIdx.x / 32; }
+PTX int lane() { return (int)(threadIdx.x % 32); }
+PTX int warp() { return (int)(threadIdx.x / 32); }
 // Of element e (0 to 3) of a fragment: its row within 16 and its column within 8.
-PTX int fragment_row(int half) { return lane() / 4 + half * 8; }
-PTX int fragment_column() { return lane() % 4 * 2; }
+PTX int fragment_row(int half) { return (int)(threadIdx.x % 32 / 4) + half * 8; }
+PTX int fragment_column() { return (int)(threadIdx.x % 4 * 2); }
 // Where a lane's row of the four matrices of an ldmatrix lies: rows 0 to 15, then the same ones eight columns on.
 template <int Pitch>
 PTX int matrix_row() {
-  const int lane = (int)ptx::thread_here() % 32;
-  return lane % 16 * Pitch + lane / 16 * 8;
+  const u32 lane = ptx::thread_here() % 32;
+  return tile_index((int)(lane % 16), (int)(lane / 16 * 8), Pitch);
 }
 template <class S>
 PTX int warp_row() {
   return warp() * Shape<S>::row_groups * 16;
 }
 
-// Where a lane's row of the warp's queries begins.
+// A step's fragments of the warp's queries. `row`: matrix_row of them.
 template <class S>
-PTX const typename S::Element* query_matrix_row(const typename S::Element* q) {
-  return q + warp_row<S>() * Shape<S>::q_pitch + matrix_row<Shape<S>::q_pitch>();
-}
-template <class S>
-PTX void read_queries(u32 (&a)[Shape<S>::row_groups][4], const typename S::Element* row, int step) {
+PTX void read_queries(u32 (&a)[Shape<S>::row_groups][4], const typename S::Element* q, int row, int step) {
+  q += warp_row<S>() * Shape<S>::q_pitch;
 #pragma unroll
-  for (int m = 0; m < Shape<S>::row_groups; ++m) ptx::ldmatrix_x4(a[m], row + m * 16 * Shape<S>::q_pitch + step * 16);
+  for (int m = 0; m < Shape<S>::row_groups; ++m)
+    ptx::ldmatrix_x4(a[m], q + columns_on(row, step * 16) + m * 16 * Shape<S>::q_pitch);
 }
 
 // The warp's queries as fragments: in registers, or read from shared memory whenever they are needed.
 template <class S, bool Registers = S::q_registers>
 struct QueryFragments {
   DEVICE void read(const typename S::Element*) {}
-  DEVICE void get(u32 (&a)[Shape<S>::row_groups][4], const typename S::Element* row, int step) const {
-    read_queries<S>(a, row, step);
+  DEVICE void get(u32 (&a)[Shape<S>::row_groups][4], const typename S::Element* q, int row, int step) const {
+    read_queries<S>(a, q, row, step);
   }
 };
 template <class S>
 struct QueryFragments<S, true> {
   u32 held[Shape<S>::dim_steps][Shape<S>::row_groups][4];
   DEVICE void read(const typename S::Element* q) {
-    const typename S::Element* const row = query_matrix_row<S>(q);
+    const int row = matrix_row<Shape<S>::q_pitch>();
 #pragma unroll
-    for (int step = 0; step < Shape<S>::dim_steps; ++step) read_queries<S>(held[step], row, step);
+    for (int step = 0; step < Shape<S>::dim_steps; ++step) read_queries<S>(held[step], q, row, step);
   }
-  DEVICE void get(u32 (&a)[Shape<S>::row_groups][4], const typename S::Element*, int step) const {
+  DEVICE void get(u32 (&a)[Shape<S>::row_groups][4], const typename S::Element*, int, int step) const {
 #pragma unroll
     for (int m = 0; m < Shape<S>::row_groups; ++m) {
 #pragma unroll
@@ -115,31 +117,40 @@ struct QueryFragments<S, true> {
   }
 };
 
+// Where this lane's rows of the queries and of the keys lie in their tiles.
+struct MatrixRows {
+  int q, k;
+};
+template <class S>
+PTX MatrixRows matrix_rows() {
+  const u32 lane = ptx::thread_here() % 32;
+  return {matrix_row<Shape<S>::q_pitch>(),
+          tile_index((int)(lane % 8 + lane / 16 * 8), (int)(lane / 8 % 2 * 8), Shape<S>::k_pitch)};
+}
+
 // x = Q K^T of the warp's rows and a tile of keys. Fragments are read one step before they are multiplied.
 template <class S>
 PTX void multiply_keys(Scores<S>& x, const QueryFragments<S>& queries, const typename S::Element* q,
-                       const typename S::Element* k) {
+                       const typename S::Element* k, const MatrixRows& rows) {
   using Sh = Shape<S>;
   constexpr int pairs = Sh::key_groups / 2;
-  const int lane = (int)ptx::thread_here() % 32;
-  const typename S::Element* const row = k + (lane % 8 + lane / 16 * 8) * Sh::k_pitch + lane / 8 % 2 * 8;
-  const typename S::Element* const q_row = query_matrix_row<S>(q);
+  const int row = rows.k, q_row = rows.q;
   u32 a[2][Sh::row_groups][4], b[2][4];
 #pragma unroll
   for (int m = 0; m < Sh::row_groups; ++m) {
 #pragma unroll
     for (int n = 0; n < Sh::key_groups; ++n) x[m][n][0] = x[m][n][1] = x[m][n][2] = x[m][n][3] = 0.0f;
   }
-  queries.get(a[0], q_row, 0);
-  ptx::ldmatrix_x4(b[0], row);
+  queries.get(a[0], q, q_row, 0);
+  ptx::ldmatrix_x4(b[0], k + row);
 #pragma unroll
   for (int step = 0; step < Sh::dim_steps; ++step) {
 #pragma unroll
     for (int n = 0; n < pairs; ++n) {
       const int now = (step * pairs + n) % 2;
-      if (n + 1 < pairs) ptx::ldmatrix_x4(b[1 - now], row + (n + 1) * 16 * Sh::k_pitch + step * 16);
-      else if (step + 1 < Sh::dim_steps) ptx::ldmatrix_x4(b[1 - now], row + (step + 1) * 16);
-      if (n == 0 && step + 1 < Sh::dim_steps) queries.get(a[(step + 1) % 2], q_row, step + 1);
+      if (n + 1 < pairs) ptx::ldmatrix_x4(b[1 - now], k + columns_on(row, step * 16) + (n + 1) * 16 * Sh::k_pitch);
+      else if (step + 1 < Sh::dim_steps) ptx::ldmatrix_x4(b[1 - now], k + columns_on(row, (step + 1) * 16));
+      if (n == 0 && step + 1 < Sh::dim_steps) queries.get(a[(step + 1) % 2], q, q_row, step + 1);
 #pragma unroll
       for (int m = 0; m < Sh::row_groups; ++m) {
         multiply(x[m][2 * n], a[step % 2][m], b[now][0], b[now][1], typename S::Element{});
@@ -155,12 +166,13 @@ PTX void multiply_values(Outputs<S>& o, const u32 (&p)[Shape<S>::row_groups][4],
                          int step) {
   using Sh = Shape<S>;
   constexpr int pairs = Sh::dim_groups / 2;
-  const typename S::Element* const row = v + step * 16 * Sh::v_pitch + matrix_row<Sh::v_pitch>();
+  const int row = matrix_row<Sh::v_pitch>();
+  v += step * 16 * Sh::v_pitch;
   u32 b[2][4];
-  ptx::ldmatrix_x4_trans(b[0], row);
+  ptx::ldmatrix_x4_trans(b[0], v + row);
 #pragma unroll
   for (int n = 0; n < pairs; ++n) {
-    if (n + 1 < pairs) ptx::ldmatrix_x4_trans(b[(n + 1) % 2], row + (n + 1) * 16);
+    if (n + 1 < pairs) ptx::ldmatrix_x4_trans(b[(n + 1) % 2], v + columns_on(row, (n + 1) * 16));
 #pragma unroll
     for (int m = 0; m < Sh::row_groups; ++m) {
       multiply(o[m][2 * n], p[m], b[n % 2][0], b[n % 2][1], typename S::Element{});

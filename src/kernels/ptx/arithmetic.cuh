@@ -31,6 +31,13 @@ PTX float rsqrt(float x) {
 PTX float tanh_approx(float x) {
   INSN(return ::sim::tanh(x), float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y);
 }
+// 9.7.3: abs.
+PTX float abs(float x) {
+  INSN(return ::sim::as_float(::sim::as_bits(x) & 0x7fffffffu), float y; asm("abs.f32 %0, %1;"
+                                                                             : "=f"(y)
+                                                                             : "f"(x));
+       return y);
+}
 // 9.7.3: min, max. Of a NaN and a number: the number.
 PTX float max(float a, float b) {
   INSN(return ::sim::max(a, b), float y; asm("max.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y);
