@@ -26,7 +26,7 @@ void arrive(u32 id, u32 threads, bool wait, bool votes, bool x, const void* pc) 
   }
   bar.any |= x;
   if (m->checked) {
-    bar.clocks.resize(m->agents);
+    bar.clocks.resize(m->clocks);
     join(bar.clocks.data(), t->vc);
     if (t->seen) bar.seen = merged(bar.seen, t->seen);
     tick(t);

@@ -135,12 +135,16 @@ Kernel<P> kernel_of(void (*)(P));
 
 #ifdef TESSERA_SIM_CHECKED
 #define TESSERA_HOOK extern "C" __attribute__((visibility("hidden"), no_sanitize("thread"))) void
-#define TESSERA_ON(name, bytes, write)                                                       \
-  TESSERA_HOOK name(void* p) {                                                               \
-    ::sim::Me* t = ::sim::me;                                                                \
-    if (!t || (::sim::u64)((char*)p - t->stack) < t->stack_bytes || p == &::sim::me) return; \
-    if ((::sim::u64)((char*)p - (char*)t) < sizeof(*t)) return; /* threadIdx and its kin */  \
-    ::sim::on_access(p, bytes, write, __builtin_return_address(0));                          \
+#define TESSERA_ON(name, bytes, write)                                                      \
+  TESSERA_HOOK name(void* p) {                                                              \
+    ::sim::Me* t = ::sim::me;                                                               \
+    if (!t || p == &::sim::me) return;                                                      \
+    if ((::sim::u64)((char*)p - t->stack) < t->stack_bytes) {                               \
+      if (t->flying) ::sim::on_register(p, bytes, write, __builtin_return_address(0));      \
+      return;                                                                               \
+    }                                                                                       \
+    if ((::sim::u64)((char*)p - (char*)t) < sizeof(*t)) return; /* threadIdx and its kin */ \
+    ::sim::on_access(p, bytes, write, __builtin_return_address(0));                         \
   }
 #define TESSERA_ON_ALL(n)                        \
   TESSERA_ON(__tsan_read##n, n, false)           \

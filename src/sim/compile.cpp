@@ -172,7 +172,7 @@ Extent extent_of(const void* symbol) {
   return extent;
 }
 
-LoadedCode load(const std::string& path, bool checked) {
+LoadedCode load(const std::string& path, bool checked, bool asynchronous) {
   void* library = dlopen((path + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     throw Error(tessera::Code::internal,
@@ -185,6 +185,7 @@ LoadedCode load(const std::string& path, bool checked) {
   if (!code.run || !bytes) throw Error(tessera::Code::internal, "a compiled kernel has no entry: " + path + ".so");
   code.params_bytes = *bytes;
   code.checked = checked;
+  code.asynchronous = asynchronous;
   const Extent extent = extent_of(reinterpret_cast<const void*>(code.run));
   code.text_begin = extent.begin;
   code.text_end = extent.end;
@@ -213,13 +214,15 @@ Table& table() {
 
 std::shared_ptr<const LoadedCode> make(const CompileOptions& options, const std::string& path,
                                        const std::string& complete) {
+  const bool asynchronous = complete.find("INSN(::sim::mbarrier_init(") != std::string::npos ||
+                            complete.find("INSN(::sim::wgmma_commit(") != std::string::npos;
   if (fs::exists(path + ".so")) try {
-      return std::make_shared<LoadedCode>(load(path, options.checked));
+      return std::make_shared<LoadedCode>(load(path, options.checked, asynchronous));
     } catch (const Error&) {  // a damaged file
       fs::remove(path + ".so");
     }
   compile_to(options, path, complete);
-  return std::make_shared<LoadedCode>(load(path, options.checked));
+  return std::make_shared<LoadedCode>(load(path, options.checked, asynchronous));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ void cp_async(void* dst, const void* src, u32 bytes, u32 src_bytes) {
     if (src_bytes) global_access(src, src_bytes, not_yet, 0, "cp.async read", pc);
     shared_access(offset(dst), bytes, not_yet, writes, pc);
   }
-  Copy c{static_cast<char*>(dst), static_cast<const char*>(src), bytes, src_bytes, pc, false};
+  Copy c{static_cast<char*>(dst), static_cast<const char*>(src), bytes, src_bytes, pc, false, false};
   if (m->schedule.timing == Timing::eager || (m->schedule.timing == Timing::random && m->random() & 1)) {
     move(c);
     c.done = true;
@@ -48,6 +48,43 @@ void cp_async_commit() {
   t->copy_groups.push_back(u32(t->copies.size()) - grouped);
 }
 
+// An arrival of its own when all copies so far have landed, which is some time later.
+void cp_async_mbarrier_arrive(void* word) {
+  Thread* t = self();
+  const void* pc = TESSERA_SIM_PC;
+  MBar& bar = mbar_at(word, "cp.async.mbarrier.arrive", pc);
+  for (Copy& c : t->copies) c.counted = true;
+  Event e;
+  e.by = t;
+  e.barrier = u32(&bar - t->block->mbars.data());
+  e.counted = t->copies_gone + u32(t->copies.size());
+  e.copy.pc = pc;
+  e.is_arrival = true;
+  if (m->checked) {
+    e.clocks.assign(t->vc, t->vc + m->clocks);
+    e.seen = t->seen;
+    tick(t);
+  }
+  m->events.push_back(std::move(e));
+}
+
+void land_copies(Event& e) {
+  Thread* t = e.by;
+  for (u32 i = 0; t->copies_gone + i < e.counted && i < t->copies.size(); ++i) {
+    Copy& c = t->copies[i];
+    if (!c.done) move(c);
+    c.done = true;
+    if (!m->checked) continue;
+    const Clock clock = e.clocks[t->tid];
+    shared_land(*t->block, offset(c.dst), c.bytes, t->tid, not_yet, clock);
+    if (c.src_bytes) global_land(c.src, c.src_bytes, t, t->tid, not_yet, clock);
+  }
+  while (t->copy_groups.empty() && !t->copies.empty() && t->copies.front().done && t->copies.front().counted) {
+    t->copies.erase(t->copies.begin());
+    ++t->copies_gone;
+  }
+}
+
 void cp_async_wait(u32 left) {
   Thread* t = self();
   if (t->copy_groups.size() <= left) return;
@@ -62,11 +99,13 @@ void cp_async_wait(u32 left) {
     if (c.src_bytes) global_land(c.src, c.src_bytes, t);
   }
   t->copies.erase(t->copies.begin(), t->copies.begin() + n);
+  t->copies_gone += n;
   t->copy_groups.erase(t->copy_groups.begin(), t->copy_groups.begin() + i64(groups));
 }
 
 void finish_copies(Thread* t) {
-  if (!t->copies.empty()) report("cp.async", t->copies[0].pc, "a copy was not waited for before its thread ended");
+  for (const Copy& c : t->copies)
+    if (!c.counted) return report("cp.async", c.pc, "a copy was not waited for before its thread ended");
 }
 
 }  // namespace tessera::sim

@@ -25,6 +25,7 @@ struct Me {
   u64 smem_bytes = 0;
   char* stack = nullptr;  // its own
   u64 stack_bytes = 0;
+  u32 flying = 0;  // arrays of its own that the warpgroup's tensor core owns for now
 };
 TESSERA_SIM_API extern constinit thread_local Me* me;
 
@@ -102,5 +103,7 @@ TESSERA_SIM_API float atomic_add(float* p, float x);
 
 // What a checked build tells of each plain load and store outside of the thread's own stack.
 TESSERA_SIM_API void on_access(const void* p, u64 bytes, bool write, const void* pc);
+// And of those within the stack, while something of it is `flying`.
+TESSERA_SIM_API void on_register(const void* p, u64 bytes, bool write, const void* pc);
 
 }  // namespace tessera::sim

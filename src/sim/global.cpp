@@ -82,7 +82,8 @@ void waiting_for(const void* p, u32 value, const void* pc) {
   t->wait = {"a word of global memory", p, value, pc};
   u64 threads = 0;
   for (const auto& b : m->blocks) threads += b->live;
-  if (++m->spins > 1000 + 64 * threads) fatal("deadlock", pc, deadlock_text());
+  if (++m->spins > threads && progress()) m->spins = 0;  // the others may wait for a copy
+  if (m->spins > 1000 + 64 * threads) fatal("deadlock", pc, deadlock_text());
   let_others_run();
   t->wait.what = nullptr;
 }
@@ -125,6 +126,10 @@ T read_modify_write(T* p, const char* what, F&& change, const void* pc) {
 }  // namespace
 
 void global_access(const void* p, u64 bytes, Clock clock, u32 flags, const char* what, const void* pc) {
+  global_access_by(self()->tid, p, bytes, clock, flags, what, pc);
+}
+
+void global_access_by(u32 who, const void* p, u64 bytes, Clock clock, u32 flags, const char* what, const void* pc) {
   const RegionInfo* r = need_region(p, bytes, what, pc);
   if (!r) return;
   if (r->content == Content::constant) {
@@ -144,7 +149,7 @@ void global_access(const void* p, u64 bytes, Clock clock, u32 flags, const char*
         written[word] |= mask;
       }
     }
-    const Entry entry{clock, t->block->serial, pc_offset(pc), u16(t->tid), mask, u8(flags & (writes | atomic))};
+    const Entry entry{clock, t->block->serial, pc_offset(pc), u16(who), mask, u8(flags & (writes | atomic))};
     if (flags & looks_for_writes) {
       for (const Entry& x : cells[word].e)
         if (x.mask & mask && x.block >= m->first_serial && x.flags & writes)
@@ -153,18 +158,22 @@ void global_access(const void* p, u64 bytes, Clock clock, u32 flags, const char*
                      where(m->code.text_begin + x.pc));
       continue;
     }
-    touch(cells[word].e, entry, t, m->first_serial, [&](const Entry& x) { race(x, entry, name_of(*r, word), pc); });
+    touch(
+        cells[word].e, entry, m->first_serial, [&](const Entry& x) { return ordered(x, t); },
+        [&](const Entry& x) { race(x, entry, name_of(*r, word), pc); });
   }
 }
 
-void global_land(const void* p, u64 bytes, const Thread* by) {
-  const RegionInfo* r = need_region(p, bytes, "cp.async read", nullptr);
+void global_land(const void* p, u64 bytes, const Thread* by) { global_land(p, bytes, by, by->tid, not_yet, now(by)); }
+
+void global_land(const void* p, u64 bytes, const Thread* by, u32 who, Clock number, Clock clock) {
+  const RegionInfo* r = need_region(p, bytes, "asynchronous copy", nullptr);
   if (!r || r->content == Content::constant) return;
   const u64 at = reinterpret_cast<u64>(p) - base_of(*r);
   GlobalCell* cells = cells_of(*r);
   for (u64 word = at / 4, last = (at + bytes - 1) / 4; word <= last; ++word)
     for (Entry& x : cells[word].e)
-      if (x.block == by->block->serial && x.who == by->tid && x.clock == not_yet) x.clock = now(by);
+      if (x.block == by->block->serial && x.who == who && x.clock == number) x.clock = clock;
 }
 
 void bad_global(const void* p, u32 bytes) {

@@ -88,7 +88,7 @@ void start(Block& b, i64 index, u32 serial) {
   }
   std::memset(b.smem, 0xff, m->smem_bytes);
   if (m->checked) {
-    b.clocks.assign(std::size_t(m->agents) * threads, 0);
+    b.clocks.assign(std::size_t(m->clocks) * threads, 0);
     reset_shadow(b);
   }
   Stacks& all = stacks(std::size_t(m->threads) * m->blocks.size());
@@ -96,6 +96,10 @@ void start(Block& b, i64 index, u32 serial) {
     Thread& t = b.threads[i];
     t.copies.clear();
     t.copy_groups.clear();
+    t.copies_gone = t.products = t.products_waited = t.fences = 0;
+    t.product_groups.clear();
+    t.in_products.clear();
+    t.fenced_at.clear();
     static_cast<Me&>(t) = Me{{i, 0, 0}, {u32(index), 0, 0}, {threads, 1, 1}, {u32(m->block_count), 1, 1}};
     t.smem = b.smem;
     t.smem_bytes = m->smem_bytes;
@@ -108,7 +112,7 @@ void start(Block& b, i64 index, u32 serial) {
     t.wait = {};
     t.seen = t.fenced = t.unfenced = nullptr;
     t.spin_at = nullptr;
-    t.vc = m->checked ? &b.clocks[std::size_t(i) * m->agents] : nullptr;
+    t.vc = m->checked ? &b.clocks[std::size_t(i) * m->clocks] : nullptr;
     if (t.vc) t.vc[i] = 1;
     t.stack = all.at(std::size_t(b.slot) * threads + i);
     t.stack_bytes = Stacks::usable;
@@ -123,8 +127,14 @@ void start(Block& b, i64 index, u32 serial) {
     x.arrived = x.next_lane = 0;
     x.what = nullptr;
     x.gatherings.clear();
+    x.leader = m->schedule.seed ? m->random() & 31 : 0;
+    x.settings = 0;
     for (u32 l = 0; l < 32; ++l) x.lanes[l] = &b.threads[w * 32 + l];
   }
+  b.mbars.clear();
+  b.mbars.reserve(most_mbarriers);  // threads that wait hold on to them
+  start_warpgroups(b);
+  start_registers(b);
   b.ready_warps = (u64{1} << (threads / 32)) - 1;
   m->ready_blocks |= u64{1} << b.slot;
   m->spins = 0;
@@ -137,6 +147,11 @@ void finish(Block& b) {
       report("barrier", nullptr,
              std::to_string(b.bars[id].arrived) + " arrivals are left at barrier " + std::to_string(id) +
                  " when the block ends");
+  const bool any = drop_events(b);
+  for (const MBar& bar : b.mbars)
+    if (bar.live && bar.bytes != 0 && !any)
+      report("mbarrier", bar.pc, "an mbarrier ends with bytes that do not add up, " + text_of(bar));
+  finish_registers(b);
   me = nullptr;
 }
 
@@ -155,7 +170,15 @@ void run_blocks() {
   }
   while (!m->stopped) {
     Thread* first = first_thread();
-    if (!first) break;
+    if (!first) {  // a block that ended has left others that wait for ever
+      for (auto& b : m->blocks)
+        if (b->live && m->result.reports.empty()) {
+          me = &b->threads[0];
+          report("deadlock", nullptr, deadlock_text());
+          me = nullptr;
+        }
+      break;
+    }
     m->finished = nullptr;
     me = first;
     tessera_sim_switch(&m->main_sp, first->warp->sp[first->lane]);  // back when a block is done, or nothing can run
@@ -198,7 +221,10 @@ Result launch(const LoadedCode& code, std::int64_t blocks, int threads, std::siz
   machine.block_count = blocks;
   machine.threads = u32(threads);
   machine.smem_bytes = u32(smem_bytes);
-  machine.agents = (machine.threads + 15) / 16 * 16;
+  machine.agents = machine.threads;
+  if (code.asynchronous) machine.agents += machine.threads / 32 + most_mbarriers;
+  machine.agents = (machine.agents + 15) / 16 * 16;
+  machine.clocks = machine.agents * (code.asynchronous ? 2 : 1);
   machine.regions = regions();
   machine.global.resize(machine.regions->size());
   if (machine.checked) forget_histories(*machine.regions);

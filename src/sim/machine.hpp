@@ -11,13 +11,16 @@
 #include "sim/fiber.hpp"
 #include "sim/launch.hpp"
 #include "sim/region.hpp"
+#include "sim/tensor_map.hpp"
 
 namespace tessera::sim {
 
-// Every asynchronous or concurrent actor counts its own time. So far the actors are the threads of a block; a tensor
-// core that reads shared memory by itself becomes another one.
+// Every asynchronous or concurrent actor counts its own time. The actors of a block are its threads and, in kernels for
+// sm_90, the tensor core of each warp (its clock counts products) and the copies of each mbarrier (its phases).
 using Clock = u32;
-constexpr Clock not_yet = 0xffffffffu;  // of a read or a write that is on its way
+constexpr Clock not_yet = 0xffffffffu;    // of a read or a write that is on its way ...
+constexpr Clock in_flight = 0xf0000000u;  // ... and from here on, of one of several: each has a number of its own
+constexpr u32 most_mbarriers = 96;
 
 // What other blocks had done when this was written down: their clocks, by the serial number of the block. Shared, never
 // changed; blocks that share nothing have none.
@@ -38,7 +41,21 @@ struct Copy {  // one cp.async
   const char* src;
   u32 bytes, src_bytes;
   const void* pc;
-  bool done;
+  bool done, counted;  // counted: an mbarrier waits for it
+};
+
+// A copy in bulk, either way: boxes of a tensor, or bytes.
+struct Bulk {
+  EncodedMap map{};  // of the tensor; mark 0: of bytes
+  i32 at[5] = {};
+  char *shared = nullptr, *global = nullptr;  // global: of bytes
+  u32 bytes = 0;                              // of shared memory
+  Clock number = 0;                           // in_flight and later
+  const void* pc = nullptr;
+  bool read = false, written = false, waited = false;  // a store's source; its destination; a wait for the source
+  std::vector<char> held{};                            // what a store has read and not written yet
+  u32 rows() const { return map.mark ? map.rows() : 1; }
+  u32 row_bytes() const { return map.mark ? map.row_bytes() : bytes; }
 };
 
 struct alignas(64) Thread : Me {  // what a switch touches is in the first lines
@@ -52,9 +69,22 @@ struct alignas(64) Thread : Me {  // what a switch touches is in the first lines
   Seen fenced{}, unfenced{};       // what a relaxed store publishes; what relaxed loads saw since the last fence
   std::vector<Copy> copies{};      // oldest first
   std::vector<u32> copy_groups{};  // copies in each committed group
+  u32 copies_gone = 0;             // older ones that are done
   const void* spin_at = nullptr;   // what it read last to wait for, and what was there
   u32 spin_value = 0;
   bool vote = false;  // the answer of its last voting barrier
+
+  std::vector<Bulk> stores{};                         // in bulk, oldest first
+  std::vector<u32> store_groups{};                    // stores in each committed group
+  u32 products = 0, products_waited = 0, fences = 0;  // wgmma asked for, and waited for; wgmma.fence so far
+  std::vector<u32> product_groups{};                  // how many had been asked for when each was committed
+  struct Range {
+    const char *begin, *end;
+    bool accumulator;
+    const void* pc;
+  };
+  std::vector<Range> in_products{};        // arrays that products own
+  std::map<const void*, u32> fenced_at{};  // of arrays that products gave back: `fences` then
 };
 
 // Where the lanes of a warp lay down their operands and find their results. Two alternate, so that a lane may be one
@@ -78,9 +108,36 @@ struct Warp {
   u32 index, ready, arrived, number;  // ready, arrived: bits of lanes
   const char* what;                   // the instruction that `arrived` wait at
   u32 next_lane;
+  u32 leader, registers, settings;  // who is elected; of each thread; setmaxnreg so far
+  Clock products_done;              // of its tensor core: products that a wait has covered
   std::vector<std::unique_ptr<Gathering>> gatherings;
   Scratch scratch[2];
 };
+
+struct MBar {  // an mbarrier; its word in shared memory holds its place in the block's list
+  u32 offset = 0, count = 0, pending = 0, agent = 0;
+  i64 bytes = 0;  // expected and not landed
+  u32 phase = 0;  // phases that have ended
+  bool live = false, fenced = false;
+  u32 by = 0;  // who initialised it, and when
+  Clock since = 0;
+  const void* pc = nullptr;
+  std::vector<Clock> gathered{}, ended{};
+  Seen gathered_seen{}, ended_seen{};
+  std::vector<Thread*> waiting{};
+};
+
+// A load in bulk that is on its way, or an arrival that waits for the first `counted` cp.async copies of its thread.
+struct Event {
+  Bulk copy{};
+  Thread* by = nullptr;
+  bool is_arrival = false;
+  u32 barrier = 0, row = 0, counted = 0;
+  std::vector<Clock> clocks{};  // of an arrival
+  Seen seen{};
+};
+
+struct Warpgroup;  // wgmma.cpp
 
 struct NamedBarrier {
   u32 arrived = 0, expected = 0;
@@ -98,7 +155,7 @@ struct Entry {
   u16 who;
   u8 mask, flags;
 };
-enum Flag : u8 { writes = 1, atomic = 2 };
+enum Flag : u8 { writes = 1, atomic = 2, async = 8, of_warpgroup = 16 };  // async: by the asynchronous proxy
 struct SharedCell {
   Entry e[8];
 };
@@ -117,6 +174,12 @@ struct Block {
   std::vector<Clock> clocks{};
   std::vector<SharedCell> shadow{};
   std::vector<u8> written{};  // of each word of shared memory: bytes written in this block
+  std::vector<MBar> mbars{};
+  std::vector<std::unique_ptr<Warpgroup>> warpgroups{};
+  i64 registers = 0;  // that nobody has
+  std::vector<Thread*> want_registers{};
+  Block();
+  ~Block();
 };
 
 struct Flagword {  // a word of global memory that was accessed atomically
@@ -136,7 +199,12 @@ struct Machine {
   bool stopped = false;           // an error that nothing can run after
   const void* copy_pc = nullptr;  // of the copy that is being made
   Block* finished = nullptr;      // the block whose last thread has just left
-  u32 agents = 0, first_serial = 0, smem_bytes = 0, threads = 0;
+  // Words of a vector of clocks: one for each actor and, in kernels for sm_90, another one for each: what the
+  // asynchronous proxy has seen of it (fence.proxy.async).
+  u32 clocks = 0, agents = 0;
+  u32 first_serial = 0, smem_bytes = 0, threads = 0;
+  std::vector<Event> events{};
+  Clock last_number = in_flight;
   std::shared_ptr<const Regions> regions{};
   std::vector<GlobalCell*> global{};   // shadow of each region, made at its first use
   const RegionInfo* region = nullptr;  // the last one used
@@ -163,6 +231,26 @@ Thread* first_thread();  // for the launch
 [[noreturn]] void thread_main();
 void sleep_bit(Thread* t);
 void go_to(Thread* next);
+
+// --- mbarrier.cpp, bulk.cpp: what happens by itself
+bool progress();             // lets a part of something that is on its way happen; false: nothing is
+void maybe_progress();       // with Timing::random
+bool drop_events(Block& b);  // true: there were some
+void arrive(MBar& bar, u32 arrivals, i64 bytes, const Clock* clocks, const Seen& seen, const void* pc);
+void landed(Block& b, u32 barrier, u32 bytes);
+MBar& mbar_at(void* word, const char* what, const void* pc);
+std::string text_of(const MBar& bar);
+Clock new_number();
+void land_store(Thread* t, Bulk& store, bool read_only);  // as far as it is not yet
+bool land_load(Event& e);                                 // a part of it; true: that was the last
+void finish_stores(Thread* t);                            // reports what was not waited for
+// --- wgmma.cpp, registers.cpp
+void start_warpgroups(Block& b);
+void finish_products(Thread* t);
+bool run_products(Block& b, bool awaited);  // one that all have asked for; false: there is none
+std::string products_text(const void* warpgroup, u32 until);
+void start_registers(Block& b);
+void finish_registers(Block& b);
 
 // --- warp.cpp: all 32 lanes meet. True for the last, which does the work for all and calls release_warp(); the others
 // return when it has.
@@ -192,9 +280,14 @@ inline void need_smem(const void* p, u32 bytes, u32 align, const char* what, con
     bad_smem(p, bytes, align, what, pc);
 }
 void shared_access(u32 at, u32 bytes, Clock clock, u32 flags, const void* pc);  // by the running thread
-void shared_land(u32 at, u32 bytes, const Thread* by);                          // what was not_yet done is
+// By another actor, with what it has seen. of_warpgroup: `who` is the first of four actors who do it together.
+void shared_access_by(Block& b, const Clock* seen, u32 who, u32 at, u32 bytes, Clock clock, u32 flags, const void* pc);
+void shared_land(u32 at, u32 bytes, const Thread* by);  // what was not_yet done is
+void shared_land(Block& b, u32 at, u32 bytes, u32 who, Clock number, Clock clock);
 void global_access(const void* p, u64 bytes, Clock clock, u32 flags, const char* what, const void* pc);
+void global_access_by(u32 who, const void* p, u64 bytes, Clock clock, u32 flags, const char* what, const void* pc);
 void global_land(const void* p, u64 bytes, const Thread* by);
+void global_land(const void* p, u64 bytes, const Thread* by, u32 who, Clock number, Clock clock);
 void reset_shadow(Block& b);
 
 // --- order.cpp: the running thread's clocks
@@ -204,11 +297,20 @@ inline Clock now(const Thread* t) { return t->vc[t->tid]; }
 Seen stamp(const Thread* t);  // all that t has done and seen
 void join_seen(Thread* t, const Seen& seen);
 bool ordered_across(const Entry& x, const Thread* t);
-inline bool ordered(const Entry& x, const Thread* t) {  // x happened before what t does now
-  return x.block == t->block->serial ? x.clock <= t->vc[x.who] : ordered_across(x, t);
+inline bool before(const Entry& x, const Clock* seen) {  // within a block
+  if (x.flags & of_warpgroup)
+    for (u32 i = 1; i < 4; ++i)
+      if (x.clock > seen[x.who + i]) return false;
+  return x.clock <= seen[x.who];
 }
+inline bool ordered(const Entry& x, const Thread* t) {  // x happened before what t does now
+  return x.block == t->block->serial ? before(x, t->vc) : ordered_across(x, t);
+}
+inline u32 tensor_core(u32 warp) { return m->threads + warp; }  // actors
+std::string actor(u32 who);
 
 // --- cp_async.cpp
+void land_copies(Event& e);     // those that an arrival waits for
 void finish_copies(Thread* t);  // reports what was not waited for
 
 }  // namespace tessera::sim

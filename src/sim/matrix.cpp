@@ -96,6 +96,29 @@ Reg4 ldmatrix(const void* row, u32 matrices, bool trans) {
   return {{flat[lane], flat[32 + lane], flat[64 + lane], flat[96 + lane]}};
 }
 
+void stmatrix(void* row, u32 matrices, bool trans, Reg4 r) {
+  Scratch& s = meet_scratch();
+  const u32 lane = self()->lane;
+  if (lane < matrices * 8) {
+    const void* pc = TESSERA_SIM_PC;
+    need_smem(row, 16, 16, "stmatrix row", pc);
+    if (m->checked) shared_access(offset(row), 16, now(self()), writes, pc);
+    s.row[lane] = static_cast<const char*>(row);
+  }
+  u32* flat = &s.r[0][0];  // [matrix][32 words]
+  for (u32 i = 0; i < matrices; ++i) flat[i * 32 + lane] = r.v[i];
+  if (meet(trans ? "stmatrix.trans" : "stmatrix", matrices, TESSERA_SIM_PC)) {
+    for (u32 i = 0; i < matrices; ++i) {
+      u16 x[8][8], y[8][8];
+      std::memcpy(x, flat + i * 32, 128);
+      for (u32 k = 0; k < 8; ++k)
+        for (u32 c = 0; c < 8; ++c) y[c][k] = x[k][c];
+      for (u32 k = 0; k < 8; ++k) std::memcpy(const_cast<char*>(s.row[i * 8 + k]), trans ? y[k] : x[k], 16);
+    }
+    release_warp();
+  }
+}
+
 Acc4 mma_16816(Acc4 d, Reg4 a, u32 b0, u32 b1, Half type) {
   Scratch& s = meet_scratch();
   const u32 lane = self()->lane, g = lane / 4, t = lane % 4;

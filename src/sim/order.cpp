@@ -6,7 +6,7 @@
 namespace tessera::sim {
 
 void join(Clock* into, const Clock* from) {
-  for (u32 i = 0, n = m->agents; i < n; ++i) into[i] = std::max(into[i], from[i]);
+  for (u32 i = 0, n = m->clocks; i < n; ++i) into[i] = std::max(into[i], from[i]);
 }
 
 void tick(Thread* t) { ++t->vc[t->tid]; }
@@ -31,7 +31,7 @@ Seen merged(const Seen& a, const Seen& b) {
 Seen stamp(const Thread* t) {
   auto all = t->seen ? std::make_shared<std::map<u32, std::shared_ptr<const std::vector<Clock>>>>(*t->seen)
                      : std::make_shared<std::map<u32, std::shared_ptr<const std::vector<Clock>>>>();
-  (*all)[t->block->serial] = std::make_shared<std::vector<Clock>>(t->vc, t->vc + m->agents);
+  (*all)[t->block->serial] = std::make_shared<std::vector<Clock>>(t->vc, t->vc + m->clocks);
   return all;
 }
 

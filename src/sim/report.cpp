@@ -70,18 +70,28 @@ void report(const char* kind, const void* pc, const std::string& text) {
   m->result.reports.push_back({kind, who + at + text});
 }
 
+std::string actor(u32 who) {
+  const std::string warp = std::to_string(who / 32);
+  if (who < m->threads)
+    return "thread " + std::to_string(who) + " (warp " + warp + " lane " + std::to_string(who % 32) + ")";
+  if (who < m->threads * 33 / 32) return "the tensor core of warp " + std::to_string(who - m->threads);
+  return "copies of mbarrier " + std::to_string(who - m->threads * 33 / 32);
+}
+
 void race(const Entry& before, const Entry& now, const std::string& place, const void* pc) {
   const auto verb = [](const Entry& x) {
-    if (x.clock == not_yet)
+    if (x.clock >= in_flight)
       return std::string("asynchronous ") + (x.flags & writes ? "write" : "read") + " (not waited for)";
     return std::string(x.flags & atomic ? "atomic " : "") + (x.flags & writes ? "write" : "read");
   };
-  const u32 lane = before.who % 32;
   std::string text = place + ": " + verb(now) + " is not ordered after the " + verb(before) + " by ";
   if (before.block != now.block)
     text += "block " + std::to_string(i64(before.block) - i64(m->first_serial)) + " (in the order of starting) ";
-  text += "thread " + std::to_string(before.who) + " (warp " + std::to_string(before.who / 32) + " lane " +
-          std::to_string(lane) + ") at " + where(m->code.text_begin + before.pc);
+  text +=
+      (before.flags & of_warpgroup ? "the tensor cores of warpgroup " + std::to_string((before.who - m->threads) / 4)
+                                   : actor(before.who)) +
+      " at " + where(m->code.text_begin + before.pc);
+  if (now.who >= m->threads) text += ", now of " + actor(now.who);
   report("race", pc, text);
 }
 
@@ -103,6 +113,14 @@ std::string deadlock_text() {
             const auto* bar = static_cast<const NamedBarrier*>(t->wait.object);
             s += " " + std::to_string(bar - b->bars) + " (" + std::to_string(bar->arrived) + " of " +
                  std::to_string(bar->expected) + " threads arrived)";
+          } else if (s == "mbarrier") {
+            s += " " + text_of(*static_cast<const MBar*>(t->wait.object)) + ", for parity " +
+                 std::to_string(t->wait.number);
+          } else if (s == "wgmma.wait_group") {
+            s += " " + products_text(t->wait.object, t->wait.number);
+          } else if (s == "setmaxnreg") {
+            s += " to " + std::to_string(t->wait.number) + " registers, the block has " +
+                 std::to_string(b->registers / 32) + " times 32 left for its warp";
           } else if (t->wait.object) {
             s += ": " + near_text(*m->regions, t->wait.object) + ", which holds " + std::to_string(t->wait.number);
           }

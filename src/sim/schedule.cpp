@@ -66,7 +66,10 @@ Thread* pick(bool other_warp) {
   Warp& w = *self()->warp;
   if (w.ready && !other_warp && !m->chance(32)) return take(w);
   Warp* next = next_warp(&w);
-  if (!next) fatal("deadlock", nullptr, deadlock_text());
+  while (!next) {
+    if (!progress()) fatal("deadlock", nullptr, deadlock_text());
+    next = next_warp(&w);
+  }
   return take(*next);
 }
 
@@ -74,6 +77,7 @@ Thread* pick(bool other_warp) {
 
 Thread* first_thread() {
   Warp* w = next_warp(nullptr);
+  while (!w && progress()) w = next_warp(nullptr);
   return w ? take(*w) : nullptr;
 }
 
@@ -111,9 +115,12 @@ void thread_main() {
   m->code.run(m->params);
   Thread* t = self();
   finish_copies(t);
+  finish_stores(t);
+  finish_products(t);
   t->done = true;
   m->spins = 0;
   sleep_bit(t);
+  maybe_progress();
   if (--t->block->live == 0) {
     m->finished = t->block;
     leave();

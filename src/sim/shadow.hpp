@@ -17,11 +17,11 @@ inline u8 bytes_of_word(u64 at, u64 bytes, u64 word) {
 
 void race(const Entry& before, const Entry& now, const std::string& place, const void* pc);
 
-// Compares `now` with the history, then notes it. Entries of blocks before `first_block` are of the past. An entry that
-// happened before and is no stronger is replaced; when all slots are taken, a random one goes, a read rather than a
-// write.
-template <int N, class Race>
-inline void touch(Entry (&history)[N], const Entry& now, const Thread* t, u32 first_block, Race&& on_race) {
+// Compares `now` with the history, then notes it. happened(x): x happened before. Entries of blocks before
+// `first_block` are of the past. An entry that happened before and is no stronger is replaced; when all slots are
+// taken, a random one goes, a read rather than a write.
+template <int N, class Happened, class Race>
+inline void touch(Entry (&history)[N], const Entry& now, u32 first_block, Happened&& happened, Race&& on_race) {
   Entry* slot = nullptr;
   for (Entry& x : history) {
     if (!x.mask || x.block < first_block) {
@@ -30,7 +30,7 @@ inline void touch(Entry (&history)[N], const Entry& now, const Thread* t, u32 fi
       continue;
     }
     if (!(x.mask & now.mask)) continue;
-    const bool before = ordered(x, t), conflict = ((x.flags | now.flags) & writes) && !(x.flags & now.flags & atomic);
+    const bool before = happened(x), conflict = ((x.flags | now.flags) & writes) && !(x.flags & now.flags & atomic);
     if (!before && conflict) on_race(x);
     if (before && (now.flags & writes || !(x.flags & writes))) {
       x.mask &= u8(~now.mask);

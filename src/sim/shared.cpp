@@ -39,7 +39,10 @@ void reset_shadow(Block& b) {
 
 void shared_access(u32 at, u32 bytes, Clock clock, u32 flags, const void* pc) {
   Thread* t = self();
-  Block& b = *t->block;
+  shared_access_by(*t->block, t->vc, t->tid, at, bytes, clock, flags, pc);
+}
+
+void shared_access_by(Block& b, const Clock* seen, u32 who, u32 at, u32 bytes, Clock clock, u32 flags, const void* pc) {
   const auto name = [](u32 word) { return "shared memory + " + hex(word * 4); };
   for (u32 word = at / 4, last = (at + bytes - 1) / 4; word <= last; ++word) {
     const u8 mask = bytes_of_word(at, bytes, word);
@@ -49,15 +52,26 @@ void shared_access(u32 at, u32 bytes, Clock clock, u32 flags, const void* pc) {
       report("uninitialised", pc, name(word) + " is read and was never written");
       b.written[word] |= mask;
     }
-    const Entry entry{clock, b.serial, pc_offset(pc), u16(t->tid), mask, u8(flags)};
-    touch(b.shadow[word].e, entry, t, b.serial, [&](const Entry& x) { race(x, entry, name(word), pc); });
+    const Entry entry{clock, b.serial, pc_offset(pc), u16(who), mask, u8(flags)};
+    const auto happened = [&](const Entry& x) {
+      if (!before(x, seen)) return false;
+      if (flags & async && !(x.flags & async) && x.flags & writes && x.clock > seen[m->agents + x.who])
+        report("proxy", pc,
+               name(word) + ", written by " + actor(x.who) + " at " + where(m->code.text_begin + x.pc) + ", is " +
+                   (flags & writes ? "overwritten" : "read") +
+                   " by the asynchronous proxy without a fence_async() between");
+      return true;
+    };
+    touch(b.shadow[word].e, entry, b.serial, happened, [&](const Entry& x) { race(x, entry, name(word), pc); });
   }
 }
 
-void shared_land(u32 at, u32 bytes, const Thread* by) {
+void shared_land(u32 at, u32 bytes, const Thread* by) { shared_land(*by->block, at, bytes, by->tid, not_yet, now(by)); }
+
+void shared_land(Block& b, u32 at, u32 bytes, u32 who, Clock number, Clock clock) {
   for (u32 word = at / 4; word < (at + bytes) / 4; ++word)
-    for (Entry& x : by->block->shadow[word].e)
-      if (x.block == by->block->serial && x.who == by->tid && x.clock == not_yet) x.clock = now(by);
+    for (Entry& x : b.shadow[word].e)
+      if (x.block == b.serial && x.who == who && x.clock == number) x.clock = clock;
 }
 
 void on_access(const void* p, u64 bytes, bool write, const void* pc) {

@@ -21,33 +21,31 @@ struct Params {  // of behaviours.cuh
 };
 constexpr std::size_t words = 1024, shared_bytes = 4096;
 
-struct Text {
-  std::vector<std::string> names;
-  std::string text;
-};
+}  // namespace
 
-Text make_text() {
-  Text made;
-  const std::string kernels = file_text("tests/sim/behaviours.cuh");
+CaseText case_text(const std::string& file, const std::string& more, int threads, const std::string& locals,
+                   const std::string& arguments) {
+  CaseText made;
+  const std::string kernels = file_text(file);
   const std::string mark = "\nBEHAVIOUR(";
   for (std::size_t at = kernels.find(mark); at != std::string::npos; at = kernels.find(mark, at + 1)) {
     const std::size_t begin = at + mark.size();
     made.names.push_back(kernels.substr(begin, kernels.find(')', begin) - begin));
   }
   std::ostringstream out;
-  out << inlined("#include \"sim/behaviours.cuh\"\n")
-      << "extern \"C\" __global__ void __launch_bounds__(128) behaviours(const __grid_constant__ Params p) {\n"
+  out << inlined("#include \"" + file.substr(file.find('/') + 1) + "\"\n");
+  if (!more.empty()) out << "#line 1 \"src/kernels/ptx/emitted\"\n" << more;
+  out << "#line 1 \"entry\"\nextern \"C\" __global__ void __launch_bounds__(" << threads
+      << ") behaviours(const __grid_constant__ Params p) {\n"
          "  auto& s = ptx::shared_memory<Shared>();\n"
-         "  const u32 t = threadIdx.x, lane = t % 32;\n"
-         "  switch (p.which) {\n";
+         "  const u32 t = threadIdx.x, lane = t % 32"
+      << locals << ";\n  switch (p.which) {\n";
   for (std::size_t i = 0; i < made.names.size(); ++i)
-    out << "    case " << i << ": return " << made.names[i] << "(p, s, t, lane);\n";
+    out << "    case " << i << ": return " << made.names[i] << "(p, s, t, lane" << arguments << ");\n";
   out << "  }\n}\n";
   made.text = out.str();
   return made;
 }
-
-}  // namespace
 
 int Behaviour::of(const std::string& kind) const {
   return int(
@@ -55,7 +53,7 @@ int Behaviour::of(const std::string& kind) const {
 }
 
 Behaviour behave(const std::string& name, const Setting& setting) {
-  static const Text text = make_text();
+  static const CaseText text = case_text("tests/sim/behaviours.cuh", "", 128, "", "");
   const auto found = std::find(text.names.begin(), text.names.end(), name);
   if (found == text.names.end()) throw std::runtime_error("behaviours.cuh has no " + name);
   const LoadedCode& code = compiled({"g++", cache_folder(), setting.checked}, "behaviours", text.text);

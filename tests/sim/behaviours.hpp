@@ -14,6 +14,16 @@ struct Behaviour {
   // How many reports are of this kind.
   int of(const std::string& kind) const;
 };
+// All small kernels of a file as one text, `behaviours`, with a switch over Params::which in their order.
+struct CaseText {
+  std::vector<std::string> names;
+  std::string text;
+};
+// `more`: text between the file and the entry, in namespace ptx. `locals`, `arguments`: what its functions take
+// besides.
+CaseText case_text(const std::string& file, const std::string& more, int threads, const std::string& locals,
+                   const std::string& arguments);
+
 struct Setting {
   bool checked = true;
   Schedule schedule{};
