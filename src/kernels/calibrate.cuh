@@ -1,9 +1,10 @@
 // One block that does what every instruction of ptx/ does, once on small numbers whose results are exact or on chosen
 // bit patterns, and writes down what each thread got. The same text runs on a GPU and on the emulated one: equal words
 // make the emulator's layouts and roundings evidence rather than opinion. Approximations are compared within their
-// stated errors. tests/sim/calibration.cpp reads the words; the groups below say which are which. Must not know: tiles,
-// attention.
+// stated errors. tests/sim/calibration.cpp reads the words; the groups below say which are which. What sm_90 adds is in
+// calibrate_sm90.cuh. Must not know: tiles, attention.
 #pragma once
+#include "calibrate_log.cuh"
 #include "ptx/arithmetic.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/base.cuh"
@@ -23,29 +24,6 @@ struct CalibrateParams {
 struct alignas(16) CalibrateShared {
   u32 words[128][16];
   u16 tiles[4][16][16];
-};
-
-// Writes words down, one after another. Each group begins with a mark, four letters of its name.
-struct CalibrateLog {
-  u32* at;
-  __device__ __forceinline__ void put(u32 x) {
-    *at = x;
-    at += 128;
-  }
-  __device__ __forceinline__ void put(float x) { put(ptx::as_bits(x)); }
-  __device__ __forceinline__ void put(const uint4& x) {
-    put(x.x);
-    put(x.y);
-    put(x.z);
-    put(x.w);
-  }
-  __device__ __forceinline__ void put(const uint2& x) {
-    put(x.x);
-    put(x.y);
-  }
-  __device__ __forceinline__ void mark(char a, char b, char c, char d) {
-    put((u32)a | (u32)b << 8 | (u32)c << 16 | (u32)d << 24);
-  }
 };
 
 PTX void calibrate_arithmetic(const CalibrateParams& p, CalibrateLog& log, u32 t) {

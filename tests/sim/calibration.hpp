@@ -15,8 +15,12 @@ struct Group {
 // In the order of the kernel.
 const std::vector<Group>& calibration_groups();
 
+// Of kernels/calibrate_sm90.cuh, which only devices of compute capability 9.0 can run.
+const std::vector<Group>& calibration_groups_sm90();
+
 struct Calibration {
-  std::vector<std::uint32_t> words;  // [words][128]
+  const std::vector<Group>* groups = nullptr;
+  std::vector<std::uint32_t> words{};  // [words][128]
   // Word i of the group, of thread t; throws if the group's mark is not where the table says.
   std::uint32_t at(const std::string& group, int i, int t) const;
 };
@@ -25,6 +29,8 @@ gpu::KernelText calibration_text();
 // What the kernel reads: [16][128] bit patterns of floats.
 const std::vector<std::uint32_t>& calibration_floats();
 Calibration calibrate(const gpu::Engine& engine, int device);
+gpu::KernelText calibration_text_sm90();
+Calibration calibrate_sm90(const gpu::Engine& engine, int device);
 
 struct Comparison {
   std::string name;
@@ -32,7 +38,8 @@ struct Comparison {
   double worst = 0;   // of approximations: the largest error, as a fraction of what is stated
   std::string first;  // what differs first
 };
-// Exact groups word by word (any NaN is like any other), approximations each against the truth.
+// Exact groups word by word (any NaN is like any other), approximations each against the truth; sums that are rounded
+// (`wsum`) lie close.
 std::vector<Comparison> compare(const Calibration& got, const Calibration& wanted);
 
 }  // namespace tessera::sim

@@ -59,6 +59,7 @@ TEST_F(Nvrtc, EveryInstructionOfSm90) {
     expect_clean(instructions_sm90(n % 16 ? DType::f16 : DType::bf16, n), {90});
   expect_clean(instructions_sm90(DType::f16, 128), {90});
 }
+TEST_F(Nvrtc, CalibrationOfSm90) { expect_clean(calibration_text_sm90(), {90}); }
 TEST_F(Nvrtc, EveryInstruction) { expect_clean(calibration_text()); }
 TEST_F(Nvrtc, RowDots) { expect_clean(row_dots_text()); }
 
