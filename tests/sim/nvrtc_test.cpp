@@ -7,6 +7,7 @@
 #include "emit/wgmma_text.hpp"
 #include "sim/calibration.hpp"
 #include "sim/row_dots.hpp"
+#include "sim/small_case.hpp"
 #include "sim/sources.hpp"
 #include "tessera/error.hpp"
 
@@ -58,6 +59,12 @@ TEST_F(Nvrtc, EveryInstructionOfSm90) {
   for (const int n : {8, 64, 80, 128, 176, 256})
     expect_clean(instructions_sm90(n % 16 ? DType::f16 : DType::bf16, n), {90});
   expect_clean(instructions_sm90(DType::f16, 128), {90});
+}
+TEST_F(Nvrtc, SmallForwardOfSm90) {
+  const std::string kernel = file_text("tests/sim/small_forward_sm90.cuh");
+  gpu::KernelText text;
+  text.name = "small", text.source = small_forward_sm90_text(kernel, 128, true), text.threads = 384;
+  expect_clean(text, {90});
 }
 TEST_F(Nvrtc, CalibrationOfSm90) { expect_clean(calibration_text_sm90(), {90}); }
 TEST_F(Nvrtc, EveryInstruction) { expect_clean(calibration_text()); }

@@ -7,7 +7,9 @@
 #include <random>
 #include <vector>
 
+#include "emit/wgmma_text.hpp"
 #include "sim/sources.hpp"
+#include "sim/tensor_map.hpp"
 
 namespace tessera::sim {
 namespace {
@@ -28,11 +30,37 @@ struct Params {  // of small_forward.cuh
   float scale_log2;
 };
 
+struct Params90 {  // of small_forward_sm90.cuh
+  EncodedMap q, k, v, o;
+  float* lse_ln;
+  int n_q, n_k, heads;
+  float scale_log2;
+};
+constexpr int keys_sm90 = 64;
+
 std::size_t half_bytes(int tokens, const SmallShape& s) {
   return std::size_t(tokens) * std::size_t(s.heads) * std::size_t(s.dim) * 2;
 }
 
+EncodedMap map_of(const Memory& x, int tokens, int rows, const SmallShape& s) {
+  gpu::TensorMapSpec m;
+  m.data = x.as<>(), m.rank = 3, m.swizzle = gpu::TensorSwizzle::b128;
+  m.dims[0] = std::uint64_t(s.dim), m.dims[1] = std::uint64_t(s.heads), m.dims[2] = std::uint64_t(tokens);
+  m.strides[1] = m.dims[0] * 2, m.strides[2] = m.strides[1] * m.dims[1];
+  m.box[0] = 64, m.box[1] = 1, m.box[2] = std::uint32_t(rows);
+  return encoded(m);
+}
+
 }  // namespace
+
+std::string small_forward_sm90_text(const std::string& kernel, int dim, bool causal) {
+  const emit::WgmmaForm forms[] = {{DType::bf16, keys_sm90, false, false, false},
+                                   {DType::bf16, dim, true, false, true}};
+  return inlined(kernel) + "#line 1 \"src/kernels/ptx/emitted\"\n" + emit::wgmma_text(forms) +
+         "#line 1 \"entry\"\nextern \"C\" __global__ void __launch_bounds__(384, 1) small(const __grid_constant__ "
+         "small_forward_sm90::Params p) {\n  small_forward_sm90::forward<" +
+         std::to_string(dim) + ", " + std::to_string(keys_sm90) + ", 2, " + (causal ? "true" : "false") + ">(p);\n}\n";
+}
 
 std::string small_forward_text(const std::string& kernel, int dim, bool causal) {
   return inlined(kernel) +
@@ -61,6 +89,22 @@ Result SmallCase::run(const LoadedCode& code, const Schedule& schedule) const {
   const std::int64_t blocks = std::int64_t{(shape_.queries + 63) / 64} * shape_.heads;
   const std::size_t smem_bytes = std::size_t{5} * 64 * 2 * std::size_t(shape_.dim);
   return launch(code, blocks, 128, smem_bytes, &params, schedule);
+}
+
+Result SmallCase::run_sm90(const LoadedCode& code, const Schedule& schedule) const {
+  const SmallShape& s = shape_;
+  const Params90 params{map_of(q_, s.queries, 64, s),
+                        map_of(k_, s.keys, keys_sm90, s),
+                        map_of(v_, s.keys, keys_sm90, s),
+                        map_of(o_, s.queries, 64, s),
+                        lse_.as<float>(),
+                        s.queries,
+                        s.keys,
+                        s.heads,
+                        float(1 / std::sqrt(double(s.dim)) * 1.4426950408889634)};
+  const std::int64_t blocks = std::int64_t{(s.queries + 127) / 128} * s.heads;
+  const std::size_t tiles = (128 + 4 * keys_sm90) * std::size_t(s.dim) * 2;
+  return launch(code, blocks, 384, tiles + 1024, &params, schedule);
 }
 
 double SmallCase::error() const {
