@@ -33,7 +33,7 @@ import gpu_bugs
 from mutate import Known, blank_comments
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SUBJECTS = ["small", "forward", "merge"]
+SUBJECTS = ["small", "small_sm90", "forward", "merge"]
 
 # (kind, pattern, what it becomes). Binary operators stand between spaces (the format sees to that), types have none.
 RULES = [
@@ -44,6 +44,11 @@ RULES = [
     ("sync", r"ptx::cp_async_commit\(\);", ";"),
     ("sync", r"ptx::threadfence\(\);", ";"),
     ("sync", r"ptx::named_barrier_(sync|arrive)\([^;]*\);", ";"),
+    ("sync", r"ptx::(mbarrier_wait|mbarrier_arrive|mbarrier_init_fence|cp_async_mbarrier_arrive)\([^;]*\);", ";"),
+    ("sync", r"ptx::(fence_async|wgmma_fence|wgmma_commit|bulk_commit)\(\);", ";"),
+    ("sync", r"ptx::(wgmma_wait|bulk_wait|bulk_wait_read)<[^;]*>\([^;]*\);", ";"),
+    ("sync", r"(?<=ptx::wgmma_wait<)([^;]*)(?=>\()", r"\1 + 1"),
+    ("sync", r"(?<=ptx::bulk_wait_read<)([^;]*)(?=>\()", r"\1 + 1"),
     ("sync", r"ptx::syncthreads_or\(", "ptx::any("),
     ("sync", r"ptx::store_release\(", "ptx::store_relaxed("),
     ("sync", r"ptx::load_acquire\(", "ptx::load_relaxed("),
@@ -59,7 +64,7 @@ INDEX_LINE = re.compile(r"\[|row|column|[pP]itch|lane|stage|tile|key|stride|offs
 SKIPPED_LINE = re.compile(r"^\s*(#|template\b|static_assert|using\b|namespace\b|//)|\bfloat\b[^()]*;\s*$")
 FUNCTION = re.compile(r"^\s*(?:static )?(?:PTX|DEVICE|static DEVICE)\b.*?\b(\w+)\((?!\))|^\s*(?:static )?(?:PTX|DEVICE)\b.*?\b(\w+)\(\)")
 # What the bugs are planted in: the kernels, not what instructions mean.
-BLOCKS = re.compile(r"^namespace (tessera_kernels|small_forward) \{$.*?^\}  // namespace \1$", re.DOTALL | re.MULTILINE)
+BLOCKS = re.compile(r"^namespace (tessera_kernels|small_forward|small_forward_sm90) \{$.*?^\}  // namespace \1$", re.DOTALL | re.MULTILINE)
 
 
 class Bug:

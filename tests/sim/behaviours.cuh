@@ -28,6 +28,15 @@ struct alignas(16) Shared {
 BEHAVIOUR(deadlock_at_syncthreads) {
   if (t < 64) __syncthreads();
 }
+BEHAVIOUR(deadlock_beside_a_block_that_ends) {  // which does so last
+  if (blockIdx.x == 1) {
+    if (t < 64) __syncthreads();
+    if (t == 127) ptx::store_release(p.out, 1);
+  } else if (t == 0) {
+    while (ptx::load_acquire(p.out) == 0) {
+    }
+  }
+}
 BEHAVIOUR(barrier_with_two_counts) { ptx::named_barrier_sync(1, t < 32 ? 64 : 128); }
 BEHAVIOUR(barrier_with_a_bad_id) { ptx::named_barrier_sync(16, 128); }
 BEHAVIOUR(arrivals_left_over) {

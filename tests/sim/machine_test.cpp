@@ -19,6 +19,13 @@ TEST(Machine, ADeadlockNamesEveryWarpItsBarrierAndTheLine) {
   EXPECT_TRUE(says(b, "block 0 warp 3 lanes 0xffffffff: ended"));
 }
 
+TEST(Machine, ADeadlockBesideABlockThatEnds) {
+  const Behaviour b = behave("deadlock_beside_a_block_that_ends",
+                             {.checked = false, .schedule = {.resident = 2}, .blocks = 2, .zeroed = 1});
+  only(b, "deadlock");
+  EXPECT_TRUE(says(b, "block 1 warp 1 lanes 0xffffffff: barrier 0 (64 of 128 threads arrived)")) << text_of(b.result);
+}
+
 TEST(Machine, BarriersAreUsedAsTheyWereBegun) {
   only(behave("barrier_with_two_counts", plain()), "barrier");
   only(behave("barrier_with_a_bad_id", plain()), "barrier");

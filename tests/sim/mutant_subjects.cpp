@@ -16,21 +16,26 @@
 namespace tessera::sim {
 namespace {
 
+std::string small_sm90_text() {
+  return small_forward_sm90_text(file_text("tests/sim/small_forward_sm90.cuh"), 64, true);
+}
 std::string small_text() { return small_forward_text(file_text("tests/sim/small_forward.cuh"), 64, true); }
 
 // The first thing that is wrong with one run of it.
-std::string notice_in_run(const SmallShape& shape, bool checked, std::uint64_t seed) {
-  const std::string text = small_forward_text(file_text("tests/sim/small_forward.cuh"), shape.dim, shape.causal);
+std::string notice_in_run(const SmallShape& shape, bool sm90, bool checked, std::uint64_t seed) {
+  const std::string kernel = file_text(sm90 ? "tests/sim/small_forward_sm90.cuh" : "tests/sim/small_forward.cuh"),
+                    text = (sm90 ? small_forward_sm90_text : small_forward_text)(kernel, shape.dim, shape.causal);
   const LoadedCode& code = compiled({"g++", cache_folder(), checked}, "small", text);
   const Timing timings[] = {Timing::late, Timing::random, Timing::late, Timing::eager};
   const SmallCase one(shape, unsigned(seed + 1));
-  const Result result = one.run(code, {.seed = seed, .timing = timings[seed]});
+  const Schedule schedule{.seed = seed, .timing = timings[seed]};
+  const Result result = sm90 ? one.run_sm90(code, schedule) : one.run(code, schedule);
   if (!result.ok()) return (checked ? "checked: " : "plain: ") + text_of(result);
   const double error = one.error();
   return error <= 1 ? "" : "wrong result, " + std::to_string(error);
 }
 
-std::string notice_in_small() {
+std::string notice_in_small(bool sm90) {
   // Keys that end within a tile, with it, and one behind it; queries without keys; one key.
   const SmallShape shapes[] = {{190, 300, 2, 64, true},
                                {100, 30, 1, 64, true},
@@ -41,7 +46,7 @@ std::string notice_in_small() {
     for (const bool checked : {true, false})
       for (const SmallShape& shape : shapes)
         for (std::uint64_t seed = 0; seed < (checked ? 2 : 4); ++seed)
-          if (const std::string noticed = notice_in_run(shape, checked, seed); !noticed.empty()) return noticed;
+          if (const std::string noticed = notice_in_run(shape, sm90, checked, seed); !noticed.empty()) return noticed;
   } catch (const Error& e) {
     if (e.code() == Code::unsupported) return std::string("compiler: ") + e.what();
     throw;
@@ -126,7 +131,8 @@ std::string notice_in_merge() {
 }  // namespace
 
 const MutantSubject& mutant_subject(const std::string& name) {
-  static const std::vector<MutantSubject> all = {{"small", small_text, notice_in_small},
+  static const std::vector<MutantSubject> all = {{"small", small_text, [] { return notice_in_small(false); }},
+                                                 {"small_sm90", small_sm90_text, [] { return notice_in_small(true); }},
                                                  {"forward", forward_text, notice_in_forward},
                                                  {"merge", merge_text, notice_in_merge}};
   for (const MutantSubject& s : all)
