@@ -71,7 +71,7 @@ BUGS["small_sm90"] = [
     ("barriers without the fence of their making", "    ptx::mbarrier_init_fence();\n", ""),
     ("nobody waits for the making of the barriers", "  __syncthreads();\n", ""),
     ("the turn is passed once too often", "if (consumer == 0 || j + 1 < n) ptx::named", "if (true) ptx::named"),
-    ("the first turn is nobody's", "    if (group == 2) ptx::named_barrier_arrive(F::kTurn, 256);  // consumer 0 goes first\n", ""),
+    ("the first turn is nobody's", "    if (group == 2 && F::tiles(p) > 0) ptx::named_barrier_arrive(F::kTurn, 256);  // consumer 0 goes first\n", ""),
     ("more registers than there are", "ptx::registers_raise<240>();", "ptx::registers_raise<248>();"),
     ("another swizzle where O is put down", "(c ^ (r & 7)) * 8", "c * 8"),
     ("one warp multiplies by another tile", "start_s(x, s.q[consumer], s.k[stage]);", "start_s(x, s.q[consumer], s.k[warp == 3 ? past : stage]);"),

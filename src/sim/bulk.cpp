@@ -189,7 +189,12 @@ bool progress() {
   if (m->events.empty() || m->chance(2))
     if (any_product(true) || any_product(false)) return true;
   if (m->events.empty()) return false;
-  const std::size_t i = m->schedule.seed ? m->random() % m->events.size() : 0;
+  const std::size_t count = m->events.size(), first = m->schedule.seed ? m->random() % count : 0;
+  std::size_t i = first;
+  while (m->events[i].by->block->live == 0) {  // what a block leaves behind when it ends is never done
+    i = (i + 1) % count;
+    if (i == first) return false;
+  }
   Event& e = m->events[i];
   bool last = true;
   if (e.is_arrival) {

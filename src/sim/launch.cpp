@@ -117,7 +117,10 @@ void start(Block& b, i64 index, u32 serial) {
     t.stack = all.at(std::size_t(b.slot) * threads + i);
     t.stack_bytes = Stacks::usable;
     constexpr std::size_t spread = 1024 + 64;  // staggered, so that the tops do not share cache sets
-    t.warp->sp[t.lane] = new_stack(t.stack + t.stack_bytes - i % 16 * spread - 64, thread_main);
+    char* const top = t.stack + t.stack_bytes - i % 16 * spread - 64;
+    constexpr std::size_t registers = 6u << 10;  // where its local arrays will be: what nobody writes there is NaN
+    if (m->checked) std::memset(top - registers, 0xff, registers);
+    t.warp->sp[t.lane] = new_stack(top, thread_main);
   }
   for (u32 w = 0; w < threads / 32; ++w) {
     Warp& x = b.warps[w];

@@ -77,7 +77,6 @@ Thread* pick(bool other_warp) {
 
 Thread* first_thread() {
   Warp* w = next_warp(nullptr);
-  while (!w && progress()) w = next_warp(nullptr);
   return w ? take(*w) : nullptr;
 }
 
@@ -122,6 +121,8 @@ void thread_main() {
   sleep_bit(t);
   maybe_progress();
   if (--t->block->live == 0) {
+    while (!m->ready_blocks && progress()) {  // the others may all wait for a copy
+    }
     m->finished = t->block;
     leave();
   }

@@ -38,7 +38,7 @@ std::string notice_in_run(const SmallShape& shape, bool sm90, bool checked, std:
 std::string notice_in_small(bool sm90) {
   // Keys that end within a tile, with it, and one behind it; queries without keys; one key.
   const SmallShape shapes[] = {{190, 300, 2, 64, true},
-                               {100, 30, 1, 64, true},
+                               {200, 30, 1, 64, true},
                                {64, 1, 1, 64, true},
                                {128, 128, 1, 64, true},
                                {70, 65, 2, 64, false}};

@@ -214,7 +214,7 @@ PTX void forward(const Params& p) {
     if (threadIdx.x < 32 && ptx::elect()) F::produce(p, s);
   } else {
     ptx::registers_raise<240>();
-    if (group == 2) ptx::named_barrier_arrive(F::kTurn, 256);  // consumer 0 goes first
+    if (group == 2 && F::tiles(p) > 0) ptx::named_barrier_arrive(F::kTurn, 256);  // consumer 0 goes first
     F::consume(p, s, group - 1);
   }
 }
