@@ -172,7 +172,7 @@ Extent extent_of(const void* symbol) {
   return extent;
 }
 
-LoadedCode load(const std::string& path, bool checked, bool asynchronous) {
+LoadedCode load(const std::string& path, bool checked, const std::string& complete) {
   void* library = dlopen((path + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     throw Error(tessera::Code::internal,
@@ -185,7 +185,13 @@ LoadedCode load(const std::string& path, bool checked, bool asynchronous) {
   if (!code.run || !bytes) throw Error(tessera::Code::internal, "a compiled kernel has no entry: " + path + ".so");
   code.params_bytes = *bytes;
   code.checked = checked;
-  code.asynchronous = asynchronous;
+  code.asynchronous = complete.find("INSN(::sim::mbarrier_init(") != std::string::npos ||
+                      complete.find("INSN(::sim::wgmma_commit(") != std::string::npos;
+  int threads = 0, blocks = 0;
+  const std::size_t bounds = complete.rfind(" __launch_bounds__(");
+  if (bounds != std::string::npos &&
+      std::sscanf(complete.c_str() + bounds, " __launch_bounds__(%d , %d", &threads, &blocks) == 2)
+    code.blocks_per_sm = std::max(1, blocks);
   const Extent extent = extent_of(reinterpret_cast<const void*>(code.run));
   code.text_begin = extent.begin;
   code.text_end = extent.end;
@@ -214,15 +220,13 @@ Table& table() {
 
 std::shared_ptr<const LoadedCode> make(const CompileOptions& options, const std::string& path,
                                        const std::string& complete) {
-  const bool asynchronous = complete.find("INSN(::sim::mbarrier_init(") != std::string::npos ||
-                            complete.find("INSN(::sim::wgmma_commit(") != std::string::npos;
   if (fs::exists(path + ".so")) try {
-      return std::make_shared<LoadedCode>(load(path, options.checked, asynchronous));
+      return std::make_shared<LoadedCode>(load(path, options.checked, complete));
     } catch (const Error&) {  // a damaged file
       fs::remove(path + ".so");
     }
   compile_to(options, path, complete);
-  return std::make_shared<LoadedCode>(load(path, options.checked, asynchronous));
+  return std::make_shared<LoadedCode>(load(path, options.checked, complete));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct LoadedCode {
   std::size_t params_bytes = 0;
   bool checked = false;              // built with hooks: vector clocks, bounds of every access, uninitialised reads
   bool asynchronous = false;         // its text has the asynchronous instructions of sm_90
+  int blocks_per_sm = 1;             // that its launch bounds promise
   const char* text_begin = nullptr;  // where its code and constants lie in memory, and from which file they are
   const char* text_end = nullptr;
   std::string file{};

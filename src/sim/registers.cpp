@@ -7,7 +7,7 @@ namespace tessera::sim {
 namespace {
 
 // What ptxas gives a thread of a kernel that uses setmaxnreg: as many as the launch bounds leave.
-u32 registers_at_launch() { return std::min(65536 / m->threads / 8 * 8, 256u); }
+u32 registers_at_launch() { return std::min(65536 / (m->threads * u32(m->code.blocks_per_sm)) / 8 * 8, 256u); }
 
 }  // namespace
 

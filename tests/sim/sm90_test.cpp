@@ -4,7 +4,10 @@
 #include <bit>
 
 #include "sim/behaviours_sm90.hpp"
+#include "sim/compile.hpp"
 #include "sim/expectations.hpp"
+#include "sim/folder.hpp"
+#include "sim/sources.hpp"
 
 namespace tessera::sim {
 namespace {
@@ -271,6 +274,19 @@ TEST(Roles, RegistersAddUp) {
   EXPECT_TRUE(says(b, "setmaxnreg to 240 registers")) << text_of(b.result);
   only(with("registers_the_wrong_way"), "setmaxnreg");
   only(with("one_warp_sets_registers"), "setmaxnreg");
+}
+
+TEST(Roles, RegistersOfSeveralBlocks) {  // what the launch bounds leave to each
+  for (const int blocks : {1, 4}) {
+    const std::string text = inlined("#include \"kernels/ptx/roles.cuh\"\n") +
+                             "struct Params {\n  int x;\n};\nextern \"C\" __global__ void __launch_bounds__(128, " +
+                             std::to_string(blocks) +
+                             ") raises(const __grid_constant__ Params p) {\n  ptx::registers_lower<128>();\n"
+                             "  ptx::registers_raise<160>();\n}\n";
+    const int params = 0;
+    const Result result = launch(compiled({"g++", cache_folder()}, "raises", text), 1, 128, 0, &params, {});
+    EXPECT_EQ(result.ok(), blocks == 1) << text_of(result);
+  }
 }
 
 TEST(Roles, OneLaneOfAWarp) {
