@@ -34,7 +34,7 @@ const Offers& offers_of(nb::handle what) {
   PyTypeObject* type = Py_TYPE(what.ptr());
   for (const Offers& one : *known)
     if (one.type == type) return one;
-  Py_INCREF(type);
+  Py_INCREF(reinterpret_cast<PyObject*>(type));
   Offers made{type, exchange_of(nb::handle(reinterpret_cast<PyObject*>(type)))};
   const std::string module = nb::cast<std::string>(nb::str(nb::getattr(what.type(), "__module__", nb::str(""))));
   made.torch = module == "torch" || module.starts_with("torch.");
@@ -47,7 +47,7 @@ const Offers& offers_of(nb::handle what) {
 // What: a tensor of torch whose elements are the negative of what its memory holds.
 bool negated(nb::handle what) {
   static PyObject* const name = PyUnicode_InternFromString("is_neg");
-  const nb::object answer = nb::steal(PyObject_CallMethodNoArgs(what.ptr(), name));
+  const nb::object answer = nb::steal(PyObject_CallMethodObjArgs(what.ptr(), name, nullptr));
   if (!answer.is_valid()) nb::raise_python_error();
   return answer.ptr() == Py_True;
 }

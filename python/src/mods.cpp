@@ -65,7 +65,7 @@ std::optional<Expr> expr_of(nb::handle what) {
     if (value == -1 && PyErr_Occurred()) nb::raise_python_error();
     return Expr(value);
   }
-  if (PyFloat_Check(p)) return Expr(PyFloat_AS_DOUBLE(p));
+  if (PyFloat_Check(p)) return Expr(PyFloat_AsDouble(p));
   if (nb::isinstance<BoundMask>(what)) {  // in a trace, what the mask says of its coordinates
     const auto& mask = nb::cast<const BoundMask&>(what);
     if (Trace::innermost) join(Trace::innermost->bound, mask.bound);
@@ -184,7 +184,7 @@ void define_expressions(nb::module_& m) {
   m.def(
       "param",
       [](nb::handle value) {
-        if (PyFloat_Check(value.ptr())) return param(PyFloat_AS_DOUBLE(value.ptr()));
+        if (PyFloat_Check(value.ptr())) return param(PyFloat_AsDouble(value.ptr()));
         return param(nb::cast<std::int64_t>(value));
       },
       nb::arg("value"), "A run-time value: another one needs no new trace and no new kernel.");
