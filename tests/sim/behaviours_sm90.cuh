@@ -526,6 +526,36 @@ PTX void ring(const Params& p, Shared& s, u32 t, u32 lane, u32 warp, bool every_
 BEHAVIOUR(a_ring) { ring(p, s, t, lane, warp, true); }
 BEHAVIOUR(a_ring_released_by_one_warp) { ring(p, s, t, lane, warp, false); }
 
+// One warpgroup copies 16 bytes at a time, the other multiplies. fence: 0 nowhere, 1 by who copies, 2 by who
+// multiplies.
+PTX void fed_by_small_copies(const Params& p, Shared& s, u32 t, u32 fence) {
+  fill(s, t);
+  ptx::fence_async();
+  make(s, t, 128);
+  if (t >= 128) {
+    for (u32 i = t - 128; i < 512; i += 128) ptx::cp_async16(&s.a[0][0] + i * 8, p.in + i % 256 * 4);
+    if (fence == 1) {
+      ptx::cp_async_commit();
+      ptx::cp_async_wait<0>();
+      ptx::fence_async();
+      ptx::mbarrier_arrive(s.bars[0]);
+    } else {
+      ptx::cp_async_mbarrier_arrive(s.bars[0]);
+    }
+    return;
+  }
+  float d[32];
+  ptx::mbarrier_wait(s.bars[0], 0);
+  if (fence == 2) ptx::fence_async();
+  ptx::wgmma_fence();
+  start(d, s);
+  ptx::wgmma_wait<0>(d);
+  write(p, d, t);
+}
+BEHAVIOUR(small_copies_fenced_where_they_are_made) { fed_by_small_copies(p, s, t, 1); }
+BEHAVIOUR(small_copies_fenced_where_they_are_read) { fed_by_small_copies(p, s, t, 2); }
+BEHAVIOUR(small_copies_without_a_fence) { fed_by_small_copies(p, s, t, 0); }
+
 // --- roles
 BEHAVIOUR(registers_handed_over) {  // 384 threads: 168 registers each at first
   if (t < 128) ptx::registers_lower<24>();

@@ -191,5 +191,16 @@ TEST(Engine, ThreadsLaunchAtTheSameTime) {
   other.join();
 }
 
+TEST(Engine, TensorMapsAreOfSm90) {
+  gpu::TensorMapSpec spec;
+  alignas(64) static const char data[256] = {};
+  spec.data = data, spec.rank = 1, spec.dims[0] = 64, spec.box[0] = 64;
+  char map[gpu::tensor_map_bytes];
+  Engine({.folder = cache_folder(), .caps = emulated_sm90()}).tensor_map(spec, map);
+  EXPECT_THROW(Engine({.folder = cache_folder()}).tensor_map(spec, map), Error);
+  spec.rank = 0;
+  EXPECT_THROW(Engine({.folder = cache_folder(), .caps = emulated_sm90()}).tensor_map(spec, map), Error);
+}
+
 }  // namespace
 }  // namespace tessera::sim

@@ -265,6 +265,14 @@ TEST(Products, AreFedByARing) {
   only(b, "race");
 }
 
+TEST(Products, AreFedBySmallCopies) {
+  const std::vector<std::uint32_t> wanted = behave90("small_copies_fenced_where_they_are_made").out;
+  EXPECT_NE(wanted[0], poison);
+  for (const char* name : {"small_copies_fenced_where_they_are_made", "small_copies_fenced_where_they_are_read"})
+    in_all_schedules(name, [&](const Behaviour& b) { EXPECT_EQ(b.out, wanted); });
+  only(behave90("small_copies_without_a_fence"), "proxy");
+}
+
 // --- roles
 TEST(Roles, RegistersAddUp) {
   const auto with = [](const std::string& name) { return behave90(name, {.checked = false, .threads = 384}); };
