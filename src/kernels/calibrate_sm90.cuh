@@ -19,10 +19,14 @@ struct Calibrate90Params {
   // 32 x 16 x 1 with 64, 16 x 16 x 1 with 32.
   ptx::TensorMap cube, plain, narrow, thin;
   ptx::TensorMap tile;   // the same memory in 5 dimensions, 72 x 100 x 1 x 1 x 2: boxes of 64 x 32 x 1 x 1 x 2, 128
+  ptx::TensorMap four;   // and in 4, 72 x 100 x 2 x 1: boxes of 64 x 8 x 2 x 1, 128
+  ptx::TensorMap line;   // and in 1, 16000: boxes of 256
   ptx::TensorMap sheet;  // halves [48][72] at `cells`, boxes of 64 x 32, 128-byte swizzle
-  u32* out;              // [words][128], word i of thread t at i * 128 + t
-  const u32* numbers;    // [16][128], 0, 1, 2 ...
-  u32* cells;            // [2048], zeros
+  ptx::TensorMap
+      pages;  // halves [2][24][72] at `cells` + 2048 in 5 dimensions, 72 x 24 x 1 x 1 x 2: 64 x 16 x 1 x 1 x 2, 128
+  u32* out;   // [words][128], word i of thread t at i * 128 + t
+  const u32* numbers;  // [16][128], 0, 1, 2 ...
+  u32* cells;          // [4096], zeros
 };
 struct alignas(1024) Calibrate90Shared {
   u16 a[16384], b[32768];
@@ -90,6 +94,10 @@ PTX void calibrate_bulk(const Calibrate90Params& p, Calibrate90Shared& s, Calibr
   show(512);
   if (t == 0) expect(8192), ptx::tensor_load(s.a, p.tile, s.bars[1], 8, 77, 0, 0, 0);
   show(8192);
+  if (t == 0) expect(2048), ptx::tensor_load(s.a, p.four, s.bars[1], 8, 96, 0, 0);
+  show(2048);
+  if (t == 0) expect(512), ptx::tensor_load(s.a, p.line, s.bars[1], 15800);
+  show(512);
   log.mark('b', 'u', 'l', 'k');
   if (t == 0) expect(512), ptx::bulk_load(s.a, p.numbers + 100, 512, s.bars[1]);
   show(512);
@@ -98,13 +106,14 @@ PTX void calibrate_bulk(const Calibrate90Params& p, Calibrate90Shared& s, Calibr
   __syncthreads();
   if (t == 0) {
     ptx::tensor_store(p.sheet, s.a, 16, 24);
+    ptx::tensor_store(p.pages, s.a, 8, 12, 0, 0, 0);
     ptx::bulk_store(p.cells + 1792, s.a, 512);
     ptx::bulk_commit();
     ptx::bulk_wait_read<0>();
     ptx::bulk_wait<0>();
   }
   __syncthreads();
-  for (u32 i = 0; i < 16; ++i) log.put(ptx::load4(p.cells + i * 128 + t));
+  for (u32 i = 0; i < 30; ++i) log.put(ptx::load4(p.cells + i * 128 + t));
 }
 
 PTX u32 calibrate_hash(u32 i) { return (i * 2654435761u) >> 13; }

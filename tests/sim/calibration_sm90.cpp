@@ -12,7 +12,7 @@ constexpr int threads = 128;
 using u32 = std::uint32_t;
 
 struct alignas(64) Params {  // of calibrate_sm90.cuh
-  std::array<char, gpu::tensor_map_bytes> cube, plain, narrow, thin, tile, sheet;
+  std::array<char, gpu::tensor_map_bytes> cube, plain, narrow, thin, tile, four, line, sheet, pages;
   void* out;
   const void* numbers;
   void* cells;
@@ -49,7 +49,7 @@ std::string products() {
 }  // namespace
 
 const std::vector<Group>& calibration_groups_sm90() {
-  static const std::vector<Group> all = {{"stm ", 10}, {"mbar", 7},  {"box3", 12}, {"box ", 20}, {"bulk", 17},
+  static const std::vector<Group> all = {{"stm ", 10}, {"mbar", 7},  {"box3", 12}, {"box ", 25}, {"bulk", 31},
                                          {"wkk ", 32}, {"wkm ", 64}, {"wmk ", 32}, {"wmm ", 32}, {"wrk ", 32},
                                          {"wrm ", 64}, {"w64 ", 64}, {"w32 ", 64}, {"w0  ", 64}, {"wn  ", 272},
                                          {"wf16", 64}, {"wsum", 64}, {"wspc", 12}, {"end ", 0}};
@@ -79,7 +79,7 @@ Calibration calibrate_sm90(const gpu::Engine& engine, int device) {
   std::vector<std::uint16_t> cube(2 * 100 * 80, 0xdead);
   for (std::size_t row = 0; row < 200; ++row)
     for (std::size_t column = 0; column < 72; ++column) cube[row * 80 + column] = std::uint16_t(row * 72 + column + 1);
-  const std::vector<u32> zeros(2048);
+  const std::vector<u32> zeros(4096);
   const auto out = engine.allocate(device, result.words.size() * 4);
   const auto in = engine.constant(device, numbers.data(), numbers.size() * 4),
              tensor = engine.constant(device, cube.data(), cube.size() * 2),
@@ -92,6 +92,10 @@ Calibration calibrate_sm90(const gpu::Engine& engine, int device) {
   encode(engine, tensor.get(), {{72, 100, 2}, {160, 16000}, {16, 16, 1}, S::b32}, params.thin);
   encode(engine, tensor.get(), {{72, 100, 1, 1, 2}, {160, 16000, 16000, 16000}, {64, 32, 1, 1, 2}, S::b128},
          params.tile);
+  encode(engine, tensor.get(), {{72, 100, 2, 1}, {160, 16000, 32000}, {64, 8, 2, 1}, S::b128}, params.four);
+  encode(engine, tensor.get(), {{16000}, {}, {256}, S::none}, params.line);
+  encode(engine, static_cast<const u32*>(cells.get()) + 2048,
+         {{72, 24, 1, 1, 2}, {144, 3456, 3456, 3456}, {64, 16, 1, 1, 2}, S::b128}, params.pages);
   encode(engine, cells.get(), {{72, 48}, {144}, {64, 32}, S::b128}, params.sheet);
   params.out = out.get(), params.numbers = in.get(), params.cells = cells.get();
   const gpu::Kernel& kernel = engine.kernel(device, calibration_text_sm90());

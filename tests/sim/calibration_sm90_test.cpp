@@ -66,7 +66,8 @@ TEST(CalibrationSm90, Boxes) {
   } boxes[] = {{0, 24, 8, 16, -4, -3, 1, 1},
                {1, 32, 16, 64, 40, 5, 1, 1},
                {3, 16, 16, 32, 8, 60, 1, 1},
-               {4, 64, 32, 128, 8, 77, 0, 2}};
+               {4, 64, 32, 128, 8, 77, 0, 2},
+               {20, 64, 8, 128, 8, 96, 0, 2}};
   for (const auto& b : boxes)
     for (int z = 0; z < b.planes; ++z)
       for (int row = 0; row < b.rows; ++row)
@@ -74,6 +75,14 @@ TEST(CalibrationSm90, Boxes) {
           ASSERT_EQ(half("box ", b.from, swizzled((z * b.rows + row) * b.columns + column, b.span)),
                     cube_at(b.z + z, b.y + row, b.x + column))
               << b.from << " " << row << " " << column;
+}
+
+TEST(CalibrationSm90, ALine) {  // over the end; between rows there are eight halves that are none of them
+  for (int i = 0; i < 256; ++i) {
+    const int at = 15800 + i, row = at / 80, column = at % 80;
+    const std::uint16_t inside = column < 72 ? cube_at(row / 100, row % 100, column) : std::uint16_t{0xdead};
+    ASSERT_EQ(half("box ", 24, i), at < 16000 ? inside : 0);
+  }
 }
 
 TEST(CalibrationSm90, Stores) {
@@ -85,6 +94,13 @@ TEST(CalibrationSm90, Stores) {
       ASSERT_EQ(half("bulk", 1, row * 72 + column), inside ? source(swizzled((row - 24) * 64 + column - 16, 128)) : 0);
     }
   for (int i = 0; i < 256; ++i) EXPECT_EQ(half("bulk", 1, 1792 * 2 + i), source(i));
+  for (int page = 0; page < 2; ++page)
+    for (int row = 0; row < 24; ++row)
+      for (int column = 0; column < 72; ++column) {
+        const bool inside = row >= 12 && column >= 8;
+        ASSERT_EQ(half("bulk", 1, 4096 + (page * 24 + row) * 72 + column),
+                  inside ? source(swizzled((page * 16 + row - 12) * 64 + column - 8, 128)) : 0);
+      }
 }
 
 // What calibrate_fill() put into half i of a, or (77777 further) of b.
