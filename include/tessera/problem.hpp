@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <iosfwd>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "tessera/mods.hpp"
@@ -69,11 +70,25 @@ struct Inputs {
   Tensor sinks{};
 };
 
+// What was wrong with numbers on a device, where they cannot be refused before the call: bits in Outputs::errors.
+enum class MetadataError : std::int32_t {
+  prefix_sums = 1,  // packed.cu_q or cu_k: they decrease, start off 0 or pass the total
+  lengths = 2,      // pages.lengths: below 0, or more than there is room for
+  block_table = 4,  // pages.block_table: an entry that is used, and is no page that there is
+};
+// Such bits in words, "" for 0.
+std::string metadata_error_text(std::int32_t bits);
+
 // What comes out: o like q with dim_v (the type of q, or f32); lse f32 [batch, heads_q, tokens_q] (packed:
 // [heads_q, total_q]), natural logarithm of the softmax denominator, optional.
+// errors: i32, one element, where q is, optional. Bits of MetadataError are or-ed into it for numbers on the device that
+// were out of range and therefore clamped, of sequences that have queries (rows that two sequences claim hold the result
+// of either); it is never cleared, so one word may serve many calls. Set it to 0 before, read it when the stream has come so far. Plans do not depend on it, and without it
+// nothing is spent. Numbers on the cpu are checked before the call instead.
 struct Outputs {
   Tensor o;
   Tensor lse{};
+  Tensor errors{};
 };
 
 // What is asked.

@@ -139,7 +139,7 @@ nb::object attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle mas
                         nb::handle cu_k, nb::handle block_table, nb::handle lengths, bool batch_invariant,
                         std::optional<std::string> backend, bool return_lse, nb::handle out, nb::handle lse,
                         int threads, nb::handle out_dtype, bool heads_first, bool grouped,
-                        std::optional<std::uintptr_t> stream) {
+                        std::optional<std::uintptr_t> stream, nb::handle errors) {
   Call call(q, k, v, mask, score, bind, scale, q_offset, sinks, cu_q, cu_k, block_table, lengths, batch_invariant,
             std::move(backend), heads_first, stream);
   if (!grouped) call.refuse_groups();
@@ -148,7 +148,8 @@ nb::object attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle mas
   Out o(out, "out", q, device, call.stream, dtype, call.o_shape(), call.layout(heads_first));
   std::optional<Out> sums;
   if (return_lse || !lse.is_none()) sums.emplace(lse, "lse", q, device, call.stream, f32, call.lse_shape());
-  const Outputs outputs{o.view(), sums ? sums->view() : Tensor{}};
+  const Array word(errors, "errors", call.stream, true);
+  const Outputs outputs{o.view(), sums ? sums->view() : Tensor{}, word.view()};
   {
     const nb::gil_scoped_release released;
     attention(call.inputs, outputs, call.options, {.threads = threads, .stream = {call.stream}});
@@ -239,6 +240,7 @@ void define_calls(nb::module_& m) {
   m.def("attention", attention_of, TESSERA_CALL_ARGUMENTS, nb::arg("return_lse") = false, nb::arg("out") = nb::none(),
         nb::arg("lse") = nb::none(), nb::arg("threads") = 0, nb::arg("out_dtype") = nb::none(),
         nb::arg("heads_first") = false, nb::arg("grouped") = true, nb::arg("stream") = nb::none(),
+        nb::arg("errors") = nb::none(),
         R"doc(O = softmax(scale * Q K^T, masked) V, exactly, without ever writing the N x N matrix.
 
 q [batch, tokens_q, heads_q, dim], k [batch, tokens_kv, heads_kv, dim], v [batch, tokens_kv, heads_kv, dim_v]; heads_q is a
@@ -250,7 +252,9 @@ block_table, int32 [batch, width], k and v are pages, [pages, page_size, heads_k
 block_table[b, n // page_size]. In a packed call, lengths take the place of cu_k.
 
 CUDA arrays of torch and CuPy run on the framework's current stream (or on `stream`, the number of a CUstream), and nothing
-waits. cu_q, cu_k, lengths, block_table, q_offset and what mask and score read may be there or on the CPU.
+waits. cu_q, cu_k, lengths, block_table, q_offset and what mask and score read may be there or on the CPU. What of them is
+there cannot be refused: it is clamped, and errors, an int32 array of one element beside q, says so in bits that are or-ed
+into it (metadata_error_text has them in words; set it to 0 before, and read it when you synchronise anyway).
 
 mask: a Mask, its text ("causal & window(1023, 0)") or a function of (b, h, q, k), called once with expressions, for example
   lambda b, h, q, k: (q >= k) & (q - k <= 1024). q and k are logical positions: the last query stands on the last key unless
@@ -280,6 +284,8 @@ Raises tessera.Error (with .code) that says what was given and what is allowed, 
         return plan(describe(call.inputs, call.options));
       },
       TESSERA_CALL_ARGUMENTS, "What attention() would do with these arguments, as a value that prints. Reads no data.");
+  m.def("metadata_error_text", metadata_error_text, nb::arg("bits"),
+        "What the bits in `errors` of attention() say: '' for 0.");
   m.def(
       "backends",
       [] {

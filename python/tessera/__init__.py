@@ -9,7 +9,7 @@ flash_attn_func with the names and the semantics of their originals; tessera.hf 
 from ._core import (Error, Expr, Mask, Plan, Problem, ScoreMod, TileMap, __version__, alibi, attention, backends,
                     bias_tensor, block_sparse, capture, causal, check, chunked, dilated, documents,
                     documents_from_offsets, erf, exp, exp2, full, key_lengths, log, mask_tensor, maximum, merge,
-                    minimum, neighborhood_2d, param, plan, prefix_lm, real, relative_bias, rsqrt, sigmoid, sign,
+                    metadata_error_text, minimum, neighborhood_2d, param, plan, prefix_lm, real, relative_bias, rsqrt, sigmoid, sign,
                     sinks, softcap, sqrt, tanh, tree, unbounded, where, window)
 
 

@@ -47,6 +47,17 @@ def test_merge_tells_producers_the_stream(data):
     assert foreign.streams == [0x1234] and np.array_equal(o, tessera.merge(*parts[0], *parts[1])[0])
 
 
+def test_the_error_word_on_the_cpu(data):
+    q, k, v = data(sk=48)
+    errors = np.array([5], np.int32)
+    o = tessera.attention(q, k, v, lengths=np.array([48, 30]), errors=errors)
+    assert errors[0] == 5 and np.array_equal(o, tessera.attention(q, k, v, lengths=np.array([48, 30])))
+    for wrong, text in ((np.zeros(2, np.int32), "errors is i32\\[2\\]"), (np.zeros(1, np.float32), "errors is f32")):
+        with pytest.raises(tessera.Error, match=text):
+            tessera.attention(q, k, v, errors=wrong)
+    assert "lengths" in tessera.metadata_error_text(2) and tessera.metadata_error_text(0) == ""
+
+
 def test_pages_of_numpy(data):
     q, k, v = data(sk=48)
     order = np.array([[3, 1, 4], [0, 5, 2]], np.int32)
@@ -144,6 +155,18 @@ def test_graphs_follow_new_lengths():
                 assert not out[b].any()
             else:
                 judge(out[b:b + 1], q[b:b + 1], keys, values, True)
+
+
+@gpu
+def test_bad_numbers_on_the_gpu_are_told():
+    q, k, v = tensors((2, 3, 4, 64), (2, 40, 2, 64), (2, 40, 2, 64))
+    errors = torch.zeros(1, dtype=torch.int32, device="cuda")
+    bad, good = (torch.tensor(x, dtype=torch.int32, device="cuda") for x in ([41, -3], [40, 0]))
+    want = tessera.attention(q, k, v, lengths=good, errors=errors)
+    assert int(errors) == 0 and tessera.metadata_error_text(int(errors)) == ""
+    assert torch.equal(tessera.attention(q, k, v, lengths=bad, errors=errors), want)
+    assert "lengths" in tessera.metadata_error_text(int(errors))
+    assert torch.equal(tessera.attention(q, k, v, lengths=bad), want)  # nobody asks
 
 
 @gpu

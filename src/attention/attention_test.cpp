@@ -43,6 +43,21 @@ TEST(Attention, ACallOnAKnownPlanAllocatesNothing) {
   }
 }
 
+// On the cpu what is wrong is refused instead: the word is taken and left alone.
+TEST(Attention, TheErrorWordStaysOnTheCpu) {
+  Call call(20, 8);
+  std::int32_t word = 9, lengths = 20;
+  Inputs in = call.in();
+  in.pages.lengths = tensor(&lengths, {1});
+  Outputs out = call.out();
+  out.errors = tensor(&word, {1});
+  attention(in, out);
+  EXPECT_EQ(word, 9);
+  lengths = 21;
+  EXPECT_THROW(attention(in, out), Error);
+  EXPECT_EQ(word, 9);
+}
+
 // The maps of masks that read tensors are made in every call, in memory that the thread keeps.
 TEST(Attention, NorDoesOneWhoseMaskReadsTensors) {
   Call call(700, 32);

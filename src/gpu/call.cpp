@@ -66,9 +66,13 @@ std::int64_t count_tiles(const Tensor& cu_q, std::int64_t batch, std::int64_t qu
   }
 }
 
-void set_sequences(ForwardParams& f, const Problem& p, const Decision& d, const Inputs& in, Gathered& gathered,
-                   const char* tiles_before) {
+void set_sequences(ForwardParams& f, const Problem& p, const Decision& d, const Inputs& in, const Outputs& out,
+                   Gathered& gathered, const char* tiles_before) {
+  static_assert(tessera_kernels::error_prefix_sums == static_cast<unsigned>(MetadataError::prefix_sums) &&
+                tessera_kernels::error_lengths == static_cast<unsigned>(MetadataError::lengths) &&
+                tessera_kernels::error_block_table == static_cast<unsigned>(MetadataError::block_table));
   auto& s = f.sequences;
+  s.error = out.errors.as<unsigned>();
   s.batch = p.batch, s.tokens_q = p.tokens_q, s.tokens_k = p.tokens_kv;
   f.tiles = d.tiles;
   if (p.packed) s.cu_q = numbers(in.packed.cu_q, gathered);
@@ -210,7 +214,8 @@ void check_places(const Engine& engine, const Problem& p, const Inputs& in, cons
     if (!on_host(t)) check_place(engine, p.device, name, t);
   };
   check("q", in.q), check("k", in.k), check("v", in.v), check("o", out.o), check("lse", out.lse);
-  check("sinks", in.sinks), check("packed.cu_q", in.packed.cu_q), check("packed.cu_k", in.packed.cu_k);
+  check("errors", out.errors), check("sinks", in.sinks), check("packed.cu_q", in.packed.cu_q),
+      check("packed.cu_k", in.packed.cu_k);
   check("pages.block_table", in.pages.block_table), check("pages.lengths", in.pages.lengths);
   check("q_offset", in.q_offset);
   for (const Graph* graph : {&p.mask.graph(), &p.score.graph()})
@@ -260,7 +265,7 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
 
   set_tensors(f, p, in, out);
   Gathered gathered(own.gathered, memory + d.layout.metadata.at);
-  set_sequences(f, p, d, in, gathered, memory + d.layout.tiles_before.at);
+  set_sequences(f, p, d, in, out, gathered, memory + d.layout.tiles_before.at);
   if (gathered.bytes() > 0)
     engine.upload(device, exec.stream, memory + d.layout.metadata.at, gathered.data(), gathered.bytes());
   set_pages(f, engine, p, d, in, exec.stream, memory);

@@ -71,7 +71,7 @@ class Engine {
   // Copies from the host in stream order; `from` may be reused when it returns.
   virtual void upload(int device, Stream stream, void* to, const void* from, std::size_t bytes) const = 0;
   // Copies to the host and waits until it is there, and with it all that was asked of `stream` before. Never part of a
-  // call of attention(): for tests, and for whoever wants to read the error word.
+  // call of attention(): for tests.
   virtual void download(int device, Stream stream, void* to, const void* from, std::size_t bytes) const = 0;
   // Waits until all that was asked of `stream` is done. For tests and benchmarks.
   virtual void synchronise(int device, Stream stream) const = 0;

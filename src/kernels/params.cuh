@@ -32,7 +32,8 @@ struct RunRange {
 
 constexpr int max_bands = 8;
 // Error bits that a kernel sets where the host can't refuse: metadata on the device was out of range and was clamped.
-constexpr unsigned error_prefix_sums = 1, error_lengths = 2, error_block_table = 4, error_runs = 8;
+// As MetadataError (problem.hpp).
+constexpr unsigned error_prefix_sums = 1, error_lengths = 2, error_block_table = 4;
 
 // The shapes, and which tokens belong to which sequence. In every kernel's parameters.
 struct Sequences {
@@ -42,7 +43,7 @@ struct Sequences {
   Numbers q_offset;               // logical position of each first query [batch]
   i64 q_offset_all;               // if there are none of them, and has_offset
   int has_offset;                 // else keys - queries
-  unsigned* error;                // one word, or null
+  unsigned* error;                // one word, into which error bits go; or null
 };
 
 struct ForwardParams {

@@ -70,6 +70,21 @@ void print_on_device(std::ostream& out, const OnDevice& there) {
 
 }  // namespace
 
+std::string metadata_error_text(std::int32_t bits) {
+  static constexpr std::pair<MetadataError, const char*> texts[] = {
+      {MetadataError::prefix_sums, "prefix sums that decrease, start off 0 or pass the total"},
+      {MetadataError::lengths, "lengths below 0, or of more keys than there is room for"},
+      {MetadataError::block_table, "block-table entries that are no page"}};
+  std::string text;
+  for (const auto& [bit, what] : texts)
+    if (bits & static_cast<std::int32_t>(bit)) {
+      text.append(text.empty() ? "" : "; ").append(what);
+      bits &= ~static_cast<std::int32_t>(bit);
+    }
+  if (bits != 0) text.append(text.empty() ? "" : "; ").append("unknown bits ").append(std::to_string(bits));
+  return text;
+}
+
 Problem describe(const Inputs& inputs, const Outputs& outputs, const Options& options) {
   return make(inputs, &outputs, options);
 }

@@ -21,6 +21,13 @@ void check_sinks(View& sinks, const View& q, std::int64_t heads) {
   check_memory(sinks);
 }
 
+void check_errors(View& errors, const View& q) {
+  if (errors->dtype != DType::i32) fail(Code::invalid_dtype, errors.name, " is ", errors->dtype, ": it is one i32");
+  if (errors->rank < 0 || errors->rank > 1 || (errors->rank == 1 && errors.extent(0) != 1))
+    fail(Code::invalid_shape, errors.name, " is ", *errors, ": it is one i32, of rank 0 or [1]");
+  check_device(errors, q), check_memory(errors), check_writable(errors);
+}
+
 // Which of the tensors that say where a sequence begins and ends are given together.
 void check_packing(bool cu_q, bool cu_k, bool lengths, bool table) {
   if (table && !lengths)
@@ -162,10 +169,12 @@ Facts examine(const Inputs& inputs, const Outputs* outputs) {
     check_device(o, q), check_last_stride(o), check_memory(o), check_writable(o);
     if (facts.wants_lse) check_device(lse, q), check_memory(lse), check_writable(lse);
     facts.align.o = alignment_bytes(o);
+    View errors{"errors", &outputs->errors, list_axes};
+    if (is_given(errors.name, *errors)) check_errors(errors, q);
     // Views that are not given, or have no elements, lie nowhere and meet nothing.
-    check_apart(o, lse);
+    check_apart(o, lse), check_apart(o, errors), check_apart(lse, errors);
     for (const View* other : {&q, &k, &v, &cu_q, &cu_k, &table, &lengths, &offset, &sinks})
-      check_apart(o, *other), check_apart(lse, *other);
+      check_apart(o, *other), check_apart(lse, *other), check_apart(errors, *other);
   }
   return facts;
 }

@@ -29,6 +29,7 @@ struct Call {
   Block q, k, v, o, lse;
   std::int32_t cu_q[3] = {0, 3, 10}, cu_k[3] = {0, 9, 14};
   std::int64_t offsets[2] = {0, -3};
+  std::int32_t errors = 0;
   float sinks[4] = {0, 1, -2, 3};
   Inputs in;
   Outputs out;
@@ -87,6 +88,16 @@ const Row rows[] = {
     {"lse_rank_3_packed", packed, [](Call& c) { c.out.lse.rank = 3; }, Code::invalid_shape, {"lse has rank 3", "rank 2", "[heads, total tokens]"}},
     {"q_rank_4_with_prefix_sums", packed, [](Call& c) { c.in.q = tensor(Call::floats(c.q), {1, 10, 4, 8}); }, Code::invalid_shape, {"q has rank 4", "rank 3", "prefix sums"}},
     {"o_rank_4_with_prefix_sums", packed, [](Call& c) { c.out.o = tensor(Call::floats(c.o), {1, 10, 4, 6}); }, Code::invalid_shape, {"o has rank 4", "rank 3"}},
+    {"errors_rank_2", dense, [](Call& c) { c.out.errors = tensor(&c.errors, {1, 1}); }, Code::invalid_shape, {"errors is i32[1, 1]", "rank 0 or [1]"}},
+    {"errors_of_two", packed, [](Call& c) { c.out.errors = tensor(&c.errors, {2}); }, Code::invalid_shape, {"errors is i32[2]"}},
+    {"errors_rank_negative", dense, [](Call& c) { c.out.errors = tensor(&c.errors, {1}); c.out.errors.rank = -1; }, Code::invalid_shape, {"one i32"}},
+    {"errors_float", dense, [](Call& c) { c.out.errors = tensor(Call::floats(c.lse), {1}); }, Code::invalid_dtype, {"errors is f32", "one i32"}},
+    {"errors_on_another_device", dense, [](Call& c) { c.out.errors = tensor(&c.errors, {1}, {}, {DeviceType::cuda, 0}); }, Code::invalid_device, {"errors is on cuda:0", "q on cpu"}},
+    {"errors_read_only", dense, [](Call& c) { c.out.errors = tensor(static_cast<const std::int32_t*>(&c.errors), {}); }, Code::invalid_dtype, {"errors", "read only"}},
+    {"errors_null", dense, [](Call& c) { c.out.errors = tensor(static_cast<std::int32_t*>(nullptr), {}); }, Code::null_pointer, {"errors has elements"}},
+    {"errors_in_o", dense, [](Call& c) { c.out.errors = tensor(reinterpret_cast<std::int32_t*>(Call::floats(c.o) + 7), {}); }, Code::overlap, {"o", "shares memory with errors"}},
+    {"errors_in_k", dense, [](Call& c) { c.out.errors = tensor(reinterpret_cast<std::int32_t*>(Call::floats(c.k)), {1}); }, Code::overlap, {"errors", "shares memory with k"}},
+    {"errors_in_cu_q", packed, [](Call& c) { c.out.errors = tensor(&c.cu_q[2], {1}); }, Code::overlap, {"errors", "shares memory with packed.cu_q"}},
     // Missing tensors, null pointers.
     {"q_missing", dense, [](Call& c) { c.in.q = {}; }, Code::null_pointer, {"q is missing"}},
     {"v_missing", dense, [](Call& c) { c.in.v = {}; }, Code::null_pointer, {"v is missing"}},

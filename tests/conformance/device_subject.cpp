@@ -141,7 +141,7 @@ DeviceCall::DeviceCall(const Inputs& in, const Outputs& out, const Exec& how, De
       inputs.bind.add(binding);
     }
   }
-  move("o", outputs.o, true), move("lse", outputs.lse, true);
+  move("o", outputs.o, true), move("lse", outputs.lse, true), move("errors", outputs.errors, true);
   if (exec.workspace.data) {
     const std::int64_t bytes = static_cast<std::int64_t>(exec.workspace.bytes);
     Tensor t = tensor(exec.workspace.data, DType::u8, {bytes});
