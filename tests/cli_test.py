@@ -536,6 +536,42 @@ class Kernels(Tool):
         self.assertEqual(result.returncode, 2)
         self.assertIn("/nowhere/k.tpack cannot be written", result.stderr)
 
+    def test_compile_for_caches(self):
+        def specs(*more):
+            return " ".join(k["spec"] for k in self.compiled("--sq", "1", "--sk", "300", *more)["kernels"])
+        self.assertNotIn("lengths", specs())
+        self.assertIn("lengths", specs("--lengths"))
+        paged = specs("--page-size", "16")
+        self.assertTrue("paged" in paged and "prepare" not in paged)
+        packed = ["--packed", "3:40,9:100", "--mask", "documents(ids)", "--bind", "ids=documents:140,4"]
+        def packed_specs(*more):
+            return " ".join(k["spec"] for k in self.compiled(*packed, *more)["kernels"])
+        self.assertNotIn("prepare", packed_specs("--lengths"))
+        there = packed_specs("--lengths", "--on-device")
+        self.assertTrue("prepare: packed" in there and "lengths" in there, there)
+        listed = self.folder / "caches.txt"
+        listed.write_text("--sq 1 --sk 300 --lengths\n--packed 5:40,2:30 --on-device\n")
+        specs = " ".join(k["spec"] for k in self.compiled("--list", listed)["kernels"])
+        self.assertTrue("lengths" in specs and "prepare: packed" in specs, specs)
+
+    def test_explain_of_a_device_of_unknown_rates(self):
+        known = self.json("explain", "--dtype", "bf16", "--backend", "cuda", environment=self.with_fakes)
+        self.assertGreater(known["floor_ms"], 0)
+        self.assertAlmostEqual(known["floor_ms"], max(known["arithmetic_ms"], known["memory_ms"]))
+        new = {**self.with_fakes, "FAKE_CUDA_ARCH": "130"}
+        report = self.json("explain", "--dtype", "bf16", "--backend", "cuda", environment=new)
+        self.assertEqual((report["arithmetic_ms"], report["ceiling_gflops"]), (None, None))
+        self.assertEqual(report["floor_ms"], report["memory_ms"])
+        text = self.done("explain", "--dtype", "bf16", "--backend", "cuda", environment=new).stdout
+        for words in ("is not known", "bound by memory, as far as rates are known", "rate of arithmetic is not known"):
+            self.assertIn(words, text)
+        self.assertNotIn("inf", text)
+
+    def test_all_backends_of_a_benchmark_are_those_of_the_cpu(self):
+        result = run("bench", "forward", *QUICK, "--dtype", "bf16", "--backend", "all", environment=self.with_fakes)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("cuda", result.stdout + result.stderr)
+
     def test_cache_finds_what_is_damaged_and_clears(self):
         self.compiled()
         data = bytearray(self.pack.read_bytes())

@@ -25,7 +25,8 @@ void merge(const Outputs& a, const Outputs& b, const Outputs& out, const Exec& e
 struct BackendInfo {
   std::string name;  // "cpu:avx2"
   bool available = false;
-  std::string detail;  // what it is, or what is missing and how to get it
+  DeviceType device = DeviceType::cpu;  // where the tensors are that it computes on
+  std::string detail;                   // what it is, or what is missing and how to get it
 };
 std::vector<BackendInfo> backends();
 

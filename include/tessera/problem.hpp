@@ -81,10 +81,11 @@ std::string metadata_error_text(std::int32_t bits);
 
 // What comes out: o like q with dim_v (the type of q, or f32); lse f32 [batch, heads_q, tokens_q] (packed:
 // [heads_q, total_q]), natural logarithm of the softmax denominator, optional.
-// errors: i32, one element, where q is, optional. Bits of MetadataError are or-ed into it for numbers on the device that
-// were out of range and therefore clamped, of sequences that have queries (rows that two sequences claim hold the result
-// of either); it is never cleared, so one word may serve many calls. Set it to 0 before, read it when the stream has come so far. Plans do not depend on it, and without it
-// nothing is spent. Numbers on the cpu are checked before the call instead.
+// errors: i32, one element, where q is, optional. Bits of MetadataError are or-ed into it for numbers on the device
+// that were out of range and therefore clamped, of sequences that have queries (rows that two sequences claim hold the
+// result of either); it is never cleared, so one word may serve many calls. Set it to 0 before, read it when the stream
+// has come so far. Plans do not depend on it, and without it nothing is spent. Numbers on the cpu are checked before
+// the call instead.
 struct Outputs {
   Tensor o;
   Tensor lse{};

@@ -34,7 +34,7 @@ std::vector<BackendInfo> backends() {
   std::vector<BackendInfo> list;
   for (const Backend* b : all_backends()) {
     const std::string missing = b->missing();
-    list.push_back({b->full_name(), missing.empty(), missing.empty() ? b->about() : missing});
+    list.push_back({b->full_name(), missing.empty(), b->device(), missing.empty() ? b->about() : missing});
   }
   return list;
 }

@@ -95,7 +95,7 @@ Rows make_rows(const Flags& flags) {
   std::map<std::pair<std::string, int>, std::shared_ptr<Ceiling>> ceilings;
   std::map<int, std::shared_ptr<Dram>> drams;
   const std::vector<Shape> all = shapes(flags.shape);
-  const std::vector<std::string> names = backends_of(flags.run);
+  const std::vector<std::string> names = backends_of(flags.run, DeviceType::cpu);  // of scenes on the cpu
   const bool alone = all.size() * names.size() * flags.run.threads.size() == 1;
   for (const Shape& shape : all) {
     if (shape.page_size > 0 && !flags.no_standard)

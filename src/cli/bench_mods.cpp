@@ -86,7 +86,7 @@ std::vector<Shape> shapes_of(const Flags& flags) {
 int run(const Flags& flags) {
   Answer answer(flags.json);
   const std::vector<Shape> all = shapes_of(flags);
-  const std::vector<std::string> names = backends_of(flags.run);
+  const std::vector<std::string> names = backends_of(flags.run, DeviceType::cpu);  // of scenes on the cpu
   const bool waiting = isatty(STDERR_FILENO) == 1;
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   Table table({"backend", "dtype", "shape", "", "mask", "score", "threads", "min ms", "median", "spread", "GFLOP/s",

@@ -40,7 +40,7 @@ Contender contender(Call call, int calls) {
 int run(const Flags& flags) {
   Answer answer(flags.json);
   const std::vector<Shape> all = shapes(flags.shape);
-  const std::vector<std::string> names = backends_of(flags.run);
+  const std::vector<std::string> names = backends_of(flags.run, DeviceType::cpu);  // of scenes on the cpu
   if (all.size() != 1 || names.size() != 1) throw Misuse("one shape and one backend at a time");
   if (!all[0].packed.empty()) throw Misuse("--packed: the copies that this command adds are sequences of one shape");
   if (all[0].page_size > 0) throw Misuse("--page-size: the copies that this command adds are sequences of one buffer");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,22 +15,54 @@
 namespace tessera::cli {
 namespace {
 
+// What a kernel depends on besides its shape.
+struct CallFlags {
+  bool lengths = false, on_device = false;
+};
 struct CompileFlags {
   ShapeFlags shape;
+  CallFlags call;
   std::vector<std::string> archs;
   std::string output, list, nvrtc, json;
   bool lse = false;
 };
+struct Wanted {
+  Shape shape;
+  CallFlags call;
+};
+
+void add_call_flags(CLI::App& command, CallFlags& flags) {
+  command
+      .add_flag("--lengths", flags.lengths,
+                "a cache: each sequence says how many keys it has (--page-size: it always does)")
+      ->group("Run");
+  command
+      .add_flag("--on-device", flags.on_device,
+                "prefix sums, lengths, block tables and what --mask and --score read lie on the device")
+      ->group("Run");
+}
+
+// The same keys as a cache of dense rows: as many for each sequence as the longest has.
+void lay_out_as_cache(const Shape& shape, Inputs& in, Prefix& prefix) {
+  std::int64_t longest = shape.packed.empty() ? shape.sk : 0;
+  for (const SequenceLengths& l : shape.packed) longest = std::max(longest, l.k);
+  prefix.lengths.assign(static_cast<std::size_t>(std::max<std::int64_t>(shape.b, 0)), longest);
+  in.k = tensor(in.k.data, shape.dtype, {shape.b, longest, shape.hkv, shape.d});
+  in.v = tensor(in.v.data, shape.dtype, {shape.b, longest, shape.hkv, shape.dv});
+  in.packed.cu_k = {}, in.pages.lengths = tensor(prefix.lengths.data(), {shape.b});
+}
 
 // The shape's problem for tensors on a CUDA device. Nothing is read at the addresses; they lie apart, as outputs must.
-Problem cuda_problem(const Shape& shape, bool lse, Prefix& prefix) {
+Problem cuda_problem(const Wanted& wanted, bool lse) {
+  const Shape& shape = wanted.shape;
+  Prefix prefix = prefix_of(shape);
   const auto place = [](int i) {
     return reinterpret_cast<void*>(std::uintptr_t{1} << 46 | static_cast<std::uintptr_t>(i) << 42);
   };
   const Device device{DeviceType::cuda, 0};
   Inputs in = inputs_of(shape, {place(1), place(2), place(3)}, prefix);
-  in.q.device = in.k.device = in.v.device = device;
-  if (in.sinks.defined()) in.sinks.device = device;
+  if (wanted.call.lengths && shape.page_size == 0) lay_out_as_cache(shape, in, prefix);
+  set_device(in, device, wanted.call.on_device);
   Outputs out;
   out.o = shape.packed.empty() ? tensor(place(4), shape.dtype, {shape.b, shape.sq, shape.hq, shape.dv}, {}, device)
                                : tensor(place(4), shape.dtype, {shape.sq, shape.hq, shape.dv}, {}, device);
@@ -40,20 +73,21 @@ Problem cuda_problem(const Shape& shape, bool lse, Prefix& prefix) {
 }
 
 // The shapes of each line of a file; '#' begins a remark.
-std::vector<Shape> listed_shapes(const std::string& path) {
+std::vector<Wanted> listed_shapes(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw Misuse(fmt::format("--list {}: it cannot be opened", path));
-  std::vector<Shape> all;
+  std::vector<Wanted> all;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos || line[line.find_first_not_of(" \t\r")] == '#') continue;
     CLI::App app;
     ShapeFlags flags;
+    CallFlags call;
     flags.dtype = {"bf16"};
-    add_shape_flags(app, flags, Values::list);
+    add_shape_flags(app, flags, Values::list), add_call_flags(app, call);
     try {
       app.parse(line, false);
-      for (Shape& shape : shapes(flags)) all.push_back(std::move(shape));
+      for (Shape& shape : shapes(flags)) all.push_back({std::move(shape), call});
     } catch (const CLI::ParseError& error) {
       throw Misuse(fmt::format("--list {}, line {}: {}", path, number, error.what()));
     } catch (const Misuse& error) {
@@ -66,13 +100,15 @@ std::vector<Shape> listed_shapes(const std::string& path) {
 int run_compile(const CompileFlags& flags) {
   Answer answer(flags.json);
   if (!flags.nvrtc.empty()) use_nvrtc(flags.nvrtc);
-  const std::vector<Shape> all = flags.list.empty() ? shapes(flags.shape) : listed_shapes(flags.list);
+  std::vector<Wanted> all;
+  if (!flags.list.empty()) all = listed_shapes(flags.list);
+  else
+    for (Shape& shape : shapes(flags.shape)) all.push_back({std::move(shape), flags.call});
   if (all.empty()) throw Misuse(fmt::format("--list {}: it has no shapes", flags.list));
   std::vector<Problem> problems;
-  for (const Shape& shape : all) {
-    Prefix prefix = prefix_of(shape);
-    problems.push_back(cuda_problem(shape, false, prefix));
-    if (flags.lse) problems.push_back(cuda_problem(shape, true, prefix));
+  for (const Wanted& wanted : all) {
+    problems.push_back(cuda_problem(wanted, false));
+    if (flags.lse) problems.push_back(cuda_problem(wanted, true));
   }
   nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
   double bytes = 0;
@@ -114,10 +150,12 @@ void add_compile(CLI::App& app, Action& chosen) {
       "kernels for GPUs that need not be here, into a pack (TESSERA_PACK); bf16 unless --dtype says otherwise");
   auto flags = std::make_shared<CompileFlags>();
   flags->shape.dtype = {"bf16"};
-  add_shape_flags(*command, flags->shape, Values::list);
+  add_shape_flags(*command, flags->shape, Values::list), add_call_flags(*command, flags->call);
   command->add_option("--arch", flags->archs, "which GPUs: sm_80,sm_90a ..")->delimiter(',')->required()->group("Run");
   command->add_option("-o,--output", flags->output, "the pack to write")->type_name("FILE")->required()->group("Run");
-  command->add_option("--list", flags->list, "instead of one shape, the shape flags in each line of a file")
+  command
+      ->add_option("--list", flags->list,
+                   "instead of one shape, the flags of a shape (with --lengths, --on-device) in each line of a file")
       ->type_name("FILE")
       ->group("Run");
   command->add_flag("--lse", flags->lse, "kernels that write LSE as well")->group("Run");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "cli/attended_pairs.hpp"
@@ -44,18 +45,7 @@ std::string indented(const std::string& text) {
 Problem described(const Shape& shape, std::string_view backend) {
   Prefix prefix = prefix_of(shape);
   Inputs in = inputs_of(shape, anywhere(), prefix);
-  if (!backend.empty() && !backend.starts_with("cpu")) {
-    const Device device{DeviceType::cuda, 0};
-    Bindings bind;
-    for (Binding binding : in.bind) {
-      binding.tensor.device = device;
-      bind.add(binding);
-    }
-    in.bind = bind;
-    for (Tensor* t :
-         {&in.q, &in.k, &in.v, &in.sinks, &in.packed.cu_q, &in.packed.cu_k, &in.pages.block_table, &in.pages.lengths})
-      if (t->defined()) t->device = device;
-  }
+  if (!backend.empty() && !backend.starts_with("cpu")) set_device(in, {DeviceType::cuda, 0}, true);
   return describe(in, options_of(shape, backend));
 }
 
@@ -118,13 +108,21 @@ double best_of(Probe&& probe, int times) {
   return best;
 }
 
-// What the machine can do at most: measured on a processor, a device's own figures on a device.
+// What the machine can do at most: measured on a processor, a device's own figures on a device. 0: not known.
 struct Limits {
   double gflops = 0, gbytes = 0;
   std::string where, of;
+  // Milliseconds for so much; none where the rate is not known.
+  std::optional<double> arithmetic_ms(double flops) const { return quotient(flops, gflops); }
+  std::optional<double> memory_ms(double bytes) const { return quotient(bytes, gbytes); }
+
+ private:
+  static std::optional<double> quotient(double amount, double giga_per_s) {
+    return giga_per_s > 0 ? std::optional(amount / giga_per_s * 1e-6) : std::nullopt;
+  }
 };
 Limits limits_of(const Plan& p, int threads) {
-  if (p->ceiling.flops_s > 0)
+  if (p->problem.device.type != DeviceType::cpu)
     return {p->ceiling.flops_s * 1e-9, p->ceiling.bytes_s * 1e-9, "by the device's figures",
             "the tensor-core ceiling of 16-bit types"};
   Limits limits{.where = fmt::format("on {} thread{} as measured now", threads, threads == 1 ? "" : "s"),
@@ -134,6 +132,26 @@ Limits limits_of(const Plan& p, int threads) {
   DramProbe dram(threads);
   limits.gbytes = best_of([&] { return dram.gbytes_per_s(); }, 5);
   return limits;
+}
+
+std::string floor_text(const Limits& limits, std::optional<double> arithmetic_ms, std::optional<double> memory_ms) {
+  std::string text = fmt::format("floor, {}\n", limits.where);
+  text += arithmetic_ms ? fmt::format("  {:.3f} ms of arithmetic at {:.1f} GFLOP/s, {}\n", *arithmetic_ms,
+                                      limits.gflops, limits.of)
+                        : fmt::format("  arithmetic: {} is not known\n", limits.of);
+  text += memory_ms
+              ? fmt::format("  {:.3f} ms of memory at {:.1f} GB/s, reading from DRAM\n", *memory_ms, limits.gbytes)
+              : "  memory: its rate is not known\n";
+  if (!arithmetic_ms && !memory_ms) return text;
+  const bool by_arithmetic = arithmetic_ms.value_or(0) >= memory_ms.value_or(0);
+  return text + fmt::format("  so at least {:.3f} ms, bound by {}{}\n",
+                            std::max(arithmetic_ms.value_or(0), memory_ms.value_or(0)),
+                            by_arithmetic ? "arithmetic" : "memory",
+                            arithmetic_ms && memory_ms ? "" : ", as far as rates are known");
+}
+// null for what is not known.
+nlohmann::ordered_json json_of(std::optional<double> value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }
 
 int run(const Flags& flags) {
@@ -149,7 +167,7 @@ int run(const Flags& flags) {
   const Pairs attended = attended_pairs(shape);
   const double pairs = attended.count, flops = 2 * pairs * static_cast<double>(shape.d + shape.dv);
   const Limits limits = limits_of(p, threads);
-  const double arithmetic_ms = flops / limits.gflops * 1e-6, memory_ms = p->cost.bytes / limits.gbytes * 1e-6;
+  const std::optional<double> arithmetic_ms = limits.arithmetic_ms(flops), memory_ms = limits.memory_ms(p->cost.bytes);
   const bool runs = p->tiling.run_queries > 0;
   const std::int64_t q_tile = runs ? p->tiling.run_queries : p->tiling.q_tile;
   const std::int64_t k_tile = runs ? p->tiling.run_keys : p->tiling.k_block;
@@ -182,11 +200,7 @@ int run(const Flags& flags) {
                   "  bytes: {} of q, k, v and o, once each\n",
                   pairs, whole, whole > 0 ? 100 * pairs / whole : 100, attended.exact ? "" : ", an estimate", flops,
                   bytes_text(p->cost.bytes)));
-  answer.say(fmt::format(
-      "floor, {}\n  {:.3f} ms of arithmetic at {:.1f} GFLOP/s, {}\n  {:.3f} ms of memory at {:.1f} GB/s, reading from "
-      "DRAM\n  so at least {:.3f} ms, bound by {}\n",
-      limits.where, arithmetic_ms, limits.gflops, limits.of, memory_ms, limits.gbytes,
-      std::max(arithmetic_ms, memory_ms), arithmetic_ms >= memory_ms ? "arithmetic" : "memory"));
+  answer.say(floor_text(limits, arithmetic_ms, memory_ms));
   answer.say("backends, best first\n");
   std::size_t width = 0;
   for (const Verdict& v : why) width = std::max(width, v.backend.size());
@@ -220,11 +234,11 @@ int run(const Flags& flags) {
                               {"flops", flops},
                               {"bytes", p->cost.bytes},
                               {"workspace_bytes", p.workspace_bytes(threads)},
-                              {"ceiling_gflops", limits.gflops},
-                              {"dram_gbytes_per_s", limits.gbytes},
-                              {"arithmetic_ms", arithmetic_ms},
-                              {"memory_ms", memory_ms},
-                              {"floor_ms", std::max(arithmetic_ms, memory_ms)},
+                              {"ceiling_gflops", json_of(arithmetic_ms ? std::optional(limits.gflops) : std::nullopt)},
+                              {"dram_gbytes_per_s", json_of(memory_ms ? std::optional(limits.gbytes) : std::nullopt)},
+                              {"arithmetic_ms", json_of(arithmetic_ms)},
+                              {"memory_ms", json_of(memory_ms)},
+                              {"floor_ms", json_of(std::max(arithmetic_ms, memory_ms))},
                               {"backends", candidates}};
   if (flags.picture) {
     const ShapeTiles::Picture picture = map.picture(most_lines, most_columns);

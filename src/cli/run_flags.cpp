@@ -24,7 +24,7 @@ void add_backend_flags(CLI::App& command, RunFlags& flags, Values values, std::s
       ->group("Run");
 }
 
-std::vector<std::string> backends_of(const RunFlags& flags) {
+std::vector<std::string> backends_of(const RunFlags& flags, std::optional<DeviceType> device) {
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
@@ -34,7 +34,7 @@ std::vector<std::string> backends_of(const RunFlags& flags) {
       if (backend != "all") add(backend);
       else
         for (const BackendInfo& info : backends())
-          if (info.available) add(info.name);
+          if (info.available && info.device == device.value_or(info.device)) add(info.name);
       continue;
     }
     if (!backend.empty() && backend != "cpu")

@@ -1,6 +1,7 @@
 // The flags that say on what a command runs, and where its answer goes; shared by every command that has them.
 // Must not know: shapes, and what a command does.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,9 @@ void add_threads_flag(CLI::App& command, RunFlags& flags, Values values, int oth
 void add_backend_flags(CLI::App& command, RunFlags& flags, Values values,
                        std::string_view otherwise = "the best that can");
 // The backends named by --backend and --isa, as Options::backend takes them; {""}: the best that can. "all": each that
-// can run on this machine. Throws Misuse when the two contradict each other.
-std::vector<std::string> backends_of(const RunFlags& flags);
+// can run on this machine, of those that compute on tensors of `device`, if that is given. Throws Misuse when the two
+// contradict each other.
+std::vector<std::string> backends_of(const RunFlags& flags, std::optional<DeviceType> device = {});
 std::vector<DType> dtypes_of(const std::vector<std::string>& names);
 int thread_count(int threads);  // 0 becomes the number that the library takes by itself
 

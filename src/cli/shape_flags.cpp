@@ -213,6 +213,20 @@ Inputs inputs_of(const Shape& s, const Addresses& at, Prefix& prefix) {
   return in;
 }
 
+void set_device(Inputs& in, const Device& device, bool numbers) {
+  for (Tensor* t : {&in.q, &in.k, &in.v, &in.sinks})
+    if (t->defined()) t->device = device;
+  if (!numbers) return;
+  for (Tensor* t : {&in.packed.cu_q, &in.packed.cu_k, &in.pages.block_table, &in.pages.lengths, &in.q_offset})
+    if (t->defined()) t->device = device;
+  Bindings bind;
+  for (Binding binding : in.bind) {
+    binding.tensor.device = device;
+    bind.add(binding);
+  }
+  in.bind = bind;
+}
+
 Bindings bindings_of(const Shape& shape) {
   Bindings bind;
   if (shape.bound)

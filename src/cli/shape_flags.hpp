@@ -58,6 +58,8 @@ struct Addresses {
 };
 Inputs inputs_of(const Shape& shape, const Addresses& at, Prefix& prefix);
 Addresses anywhere();
+// Says that the tensors are on a device; with `numbers` also what tells of the sequences, and what mask and score read.
+void set_device(Inputs& inputs, const Device& device, bool numbers);
 Options options_of(const Shape& shape, std::string_view backend);
 Bindings bindings_of(const Shape& shape);  // names that live as long as the shape or a copy of it
 

@@ -111,10 +111,15 @@ void State::print(std::ostream& out) const {
   const double slots = static_cast<double>(std::max(1, resident)) * std::max(1, caps.sms);
   out << "\n  waves      " << std::setprecision(3) << static_cast<double>(d.items()) / slots << " of " << slots
       << " blocks at a time";
-  if (caps.tensor_flops > 0 && caps.dram_bytes_s > 0)
-    out << "\n  floor      " << rate(cost_.flops / caps.tensor_flops * 1e3, "ms") << " of arithmetic at "
-        << rate(caps.tensor_flops * 1e-12, "TFLOP/s") << ", " << rate(cost_.bytes / caps.dram_bytes_s * 1e3, "ms")
-        << " of memory at " << rate(caps.dram_bytes_s * 1e-12, "TB/s");
+  out << "\n  floor      ";
+  if (caps.tensor_flops > 0)
+    out << rate(cost_.flops / caps.tensor_flops * 1e3, "ms") << " of arithmetic at "
+        << rate(caps.tensor_flops * 1e-12, "TFLOP/s") << ", ";
+  else out << "the device's rate of arithmetic is not known, ";
+  if (caps.dram_bytes_s > 0)
+    out << rate(cost_.bytes / caps.dram_bytes_s * 1e3, "ms") << " of memory at "
+        << rate(caps.dram_bytes_s * 1e-12, "TB/s");
+  else out << "that of its memory is not known";
 }
 
 }  // namespace tessera::gpu

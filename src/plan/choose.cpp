@@ -24,6 +24,10 @@ bool matches(const Candidate& c, std::string_view pinned) {
 
 }  // namespace
 
+bool needs_missing(const Candidate& c, std::string_view pinned) {
+  return matches(c, pinned) && (c.reasons.empty() || !pinned.empty());
+}
+
 Choice choose(const std::vector<Candidate>& candidates, std::string_view pinned) {
   Choice choice;
   bool known = false;

@@ -12,10 +12,14 @@ namespace tessera::plans {
 
 struct Candidate {
   std::string_view backend, variant;  // "cpu", "avx2"
-  std::string missing;                // what this machine lacks; empty: it is here
+  std::string missing;                // what this machine lacks; empty: it is here, or needs_missing() says no
   std::vector<std::string> reasons;   // why the problem cannot be run; empty: it can
   std::string full_name() const { return std::string(backend) + ":" + std::string(variant); }
 };
+
+// Whether choose() needs to know what the machine lacks of a candidate with such reasons. Else it is not to be asked:
+// finding out may open a driver, which a call on other tensors must not.
+bool needs_missing(const Candidate& candidate, std::string_view pinned);
 
 struct Choice {
   std::size_t index = 0;

@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "sim/device.hpp"
+#include "sim/kept_files.hpp"
 #include "tessera/error.hpp"
 
 extern char** environ;
@@ -221,7 +222,9 @@ Table& table() {
 std::shared_ptr<const LoadedCode> make(const CompileOptions& options, const std::string& path,
                                        const std::string& complete) {
   if (fs::exists(path + ".so")) try {
-      return std::make_shared<LoadedCode>(load(path, options.checked, complete));
+      auto loaded = std::make_shared<LoadedCode>(load(path, options.checked, complete));
+      note_use(path + ".so");
+      return loaded;
     } catch (const Error&) {  // a damaged file
       fs::remove(path + ".so");
     }

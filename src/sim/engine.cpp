@@ -7,6 +7,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "sim/kept_files.hpp"
 #include "sim/tensor_map.hpp"
 #include "tessera/error.hpp"
 
@@ -78,6 +79,7 @@ struct Engine::State {
 
 Engine::Engine(EngineOptions options) : options_(std::move(options)), state_(std::make_unique<State>()) {
   if (options_.folder.empty()) options_.folder = "sim-cache";
+  prune_once(options_.folder);
 }
 Engine::~Engine() = default;
 
