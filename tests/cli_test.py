@@ -517,6 +517,11 @@ class Kernels(Tool):
         with_lse = self.compiled("--lse")
         self.assertTrue(any(", lse" in k["spec"] for k in with_lse["kernels"]))
         self.assertFalse(any(", lse" in k["spec"] for k in made["kernels"]))
+        # What has LSE may be merged: a machine that may not compile needs that kernel, too.
+        self.assertIn("merge: bf16, bf16 -> bf16, width 8", [k["spec"] for k in with_lse["kernels"]])
+        self.assertFalse(any("merge" in k["spec"] for k in made["kernels"]))
+        odd = self.compiled("--lse", "--d", "36")
+        self.assertIn("merge: bf16, bf16 -> bf16, width 4", [k["spec"] for k in odd["kernels"]])
 
     def test_compile_of_a_list(self):
         listed = self.folder / "shapes.txt"

@@ -12,6 +12,7 @@
 #include "cuda/engine.hpp"
 #include "cuda/pack.hpp"
 #include "gpu/gpu_backend.hpp"
+#include "gpu/merge.hpp"
 #include "plan/choose.hpp"
 #include "problem/fail.hpp"
 #include "tessera/kernels.hpp"
@@ -49,6 +50,10 @@ void add_texts(Texts& texts, const Problem& problem, const gpu::Engine& engine, 
       const cuda::Digest key = cuda::text_key(text);
       texts.emplace(key, std::move(text));
     }
+  }
+  for (const emit::MergeSpec& spec : gpu::merge_specs(problem)) {
+    gpu::KernelText text = emit::merge_text(spec);
+    texts.emplace(cuda::text_key(text), std::move(text));
   }
 }
 

@@ -288,7 +288,7 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
     f.runs = reinterpret_cast<const tessera_kernels::KeyRun*>(at + range_bytes);
     f.runs_batch = own.work.batch, f.runs_head = own.work.head, f.runs_tiles = own.work.tiles;
   }
-  f.splits = static_cast<int>(d.splits), f.kv_split = d.kv_split;
+  f.splits = static_cast<int>(d.splits);
   if (d.spec.split) {
     f.partial_o = reinterpret_cast<float*>(memory + d.layout.partial_o.at);
     f.partial_lse = reinterpret_cast<float*>(memory + d.layout.partial_lse.at);

@@ -138,6 +138,12 @@ std::int64_t attended_keys(const Problem& p, const TileMap& tiles, std::int64_t 
   return std::clamp<std::int64_t>(span, 1, p.tokens_kv);
 }
 
+// Key tiles in which they lie, at most: they may begin anywhere in a tile.
+std::int64_t attended_tiles(const Problem& p, const TileMap& map, const Decision& d) {
+  const std::int64_t keys = attended_keys(p, map, d.queries), k_tile = d.spec.k_tile;
+  return keys == 0 ? 0 : std::min(ceil_div(p.tokens_kv, k_tile), ceil_div(keys + k_tile - 1, k_tile));
+}
+
 // When there are too few tiles to fill the device, their keys are split: into as many parts as make it busy for the
 // shortest time, counted in key tiles. A part costs two tiles more than its keys (start and end of a block); merging
 // costs about three, and an eighth for each part.
@@ -145,7 +151,7 @@ std::int64_t choose_splits(const Problem& p, const TileMap& map, const Caps& cap
   if (p.batch_invariant) return 1;  // a row's keys are then added up in one order, whatever else is there
   const std::int64_t items = d.tiles * d.units, slots = std::int64_t{std::max(1, caps.sms)} * std::max(1, resident);
   if (items == 0 || items >= slots) return 1;
-  const std::int64_t key_tiles = ceil_div(attended_keys(p, map, d.queries), d.spec.k_tile);
+  const std::int64_t key_tiles = attended_tiles(p, map, d);
   const std::int64_t bytes_of_one = items * d.spec.q_tile * (p.dim_v + 1) * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t most = std::min({key_tiles / 2, std::int64_t{128}, most_partial_bytes / bytes_of_one});
   const auto cost = [&](std::int64_t n) {
@@ -164,9 +170,9 @@ void split_keys(const Problem& p, const TileMap& map, const Caps& caps, Decision
       caps, tile_smem_bytes(tile, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged), 32 * d.spec.warps);
   const std::int64_t wanted = choose_splits(p, map, caps, d, resident);
   if (wanted <= 1) return;
-  d.kv_split = ceil_div(ceil_div(attended_keys(p, map, d.queries), d.spec.k_tile), wanted) * d.spec.k_tile;
-  d.splits = ceil_div(p.tokens_kv, d.kv_split);
-  // What is attended to may be a small part of the keys: then most parts have nothing to do, but are stored.
+  // The kernel shares out what each query tile attends to: as many splits, of so many keys at most.
+  const std::int64_t tiles = attended_tiles(p, map, d), each = ceil_div(tiles, wanted);
+  d.kv_split = each * d.spec.k_tile, d.splits = ceil_div(tiles, each);
   const std::int64_t bytes = d.items() * d.spec.q_tile * (p.dim_v + 1) * static_cast<std::int64_t>(sizeof(float));
   if (d.splits <= 1 || bytes > most_partial_bytes || d.items() > most_blocks) d.splits = 1, d.kv_split = 0;
   d.spec.split = d.splits > 1;

@@ -44,7 +44,7 @@ struct Decision {
   std::int64_t units = 0;     // of heads that share a tile
   std::int64_t tiles = 0;     // query tiles of one unit over all sequences; packed: at most
   std::int64_t splits = 1;    // of the keys
-  std::int64_t kv_split = 0;  // keys of a split
+  std::int64_t kv_split = 0;  // keys of a split, at most
   Layout layout;
   std::shared_ptr<const tiles::RunMaps> runs;  // the work list of a mask, the same in every call
   bool runs_of_call = false;                   // the host makes it in each call, from what that call's tensors hold

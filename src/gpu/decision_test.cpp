@@ -102,6 +102,13 @@ TEST(Decision, SplitsFollowWhatAWindowReaches) {
   const DeviceCall call{.queries = 1, .keys = 65536, .heads_q = 8, .heads_kv = 1, .dim = 128, .dim_v = 128};
   const Decision window = decided(call, {.mask = causal() & tessera::window(4095, 0)});
   EXPECT_LE(window.kv_split, 4096 / 8);
+  // As many parts as for a cache that ends where the window does: none is for keys that nobody sees.
+  EXPECT_GT(window.splits, 8);
+  EXPECT_LE((window.splits - 1) * window.kv_split, 4096 + window.spec.k_tile);
+  EXPECT_GE(window.splits * window.kv_split, 4096 + window.spec.k_tile - 1);
+  DeviceCall shorter = call;
+  shorter.keys = 4096 + 64;
+  EXPECT_EQ(decided(shorter, {.mask = causal() & tessera::window(4095, 0)}).splits, window.splits);
 }
 
 TEST(Decision, MasksBecomeBandsRunsOrAreEvaluated) {

@@ -19,15 +19,21 @@ MergePart part_of(const Outputs& x) {
   return {{x.o.data, o[0], o[1], o[2]}, x.lse.as<float>(), l[0], l[1], l[2]};
 }
 
-// Elements that address and strides allow at a time.
+// Elements at a time where addresses and strides have no other bits in common than these.
+int width_of(std::uintptr_t bits, DType dtype) {
+  constexpr int most_bytes = 16;  // of a load; two of them for eight f32
+  const int bytes = 1 << (bits ? std::min(std::countr_zero(bits), 4) : 4);
+  return bytes == most_bytes ? 8 : bytes / static_cast<int>(size_bytes(dtype));
+}
 int width_of(const Tensor& t) {
   auto bits = reinterpret_cast<std::uintptr_t>(t.data);
   for (int axis = 0; axis + 1 < t.rank; ++axis)
     if (t.shape[axis] > 1) bits |= static_cast<std::uintptr_t>(t.stride[axis] * size_bytes(t.dtype));
-  constexpr int most_bytes = 16;  // of a load; two of them for eight f32
-  const int bytes = bits ? std::min(std::countr_zero(bits), 4) : 4;
-  const bool widest = 1 << bytes == most_bytes;
-  return widest ? 8 : (1 << bytes) / static_cast<int>(size_bytes(t.dtype));
+  return width_of(bits, t.dtype);
+}
+int width_within(int width, std::int64_t dim) {
+  while (width > dim) width /= 2;
+  return width;
 }
 
 std::size_t index_of(const emit::MergeSpec& s) {
@@ -46,13 +52,26 @@ MergeLaunch merge_launch(const Outputs& a, const Outputs& b, const Outputs& out)
   p.a = part_of(a), p.b = part_of(b), p.out = part_of(out);
   p.tokens = a.o.shape[packed ? 0 : 1], p.heads = a.o.shape[packed ? 1 : 2], p.dim = a.o.shape[packed ? 2 : 3];
   p.rows = (packed ? 1 : a.o.shape[0]) * p.tokens * p.heads;
-  int width = std::min({8, width_of(a.o), width_of(b.o), width_of(out.o)});
-  while (width > p.dim) width /= 2;
+  const int width = width_within(std::min({8, width_of(a.o), width_of(b.o), width_of(out.o)}), p.dim);
   launch.spec = {a.o.dtype, b.o.dtype, out.o.dtype, width};
   while (p.lanes_log2 < 5 && (std::int64_t{width} << p.lanes_log2) < p.dim) ++p.lanes_log2;
   const std::int64_t rows_of_block = tessera_kernels::merge_threads >> p.lanes_log2;
   launch.blocks = p.rows / rows_of_block + (p.rows % rows_of_block != 0);
   return launch;
+}
+
+std::vector<emit::MergeSpec> merge_specs(const Problem& p) {
+  std::vector<emit::MergeSpec> specs;
+  const auto add = [&](DType part, DType out) {
+    const auto row = [&](DType dtype) {
+      return width_of(static_cast<std::uintptr_t>(p.dim_v * size_bytes(dtype)), dtype);
+    };
+    specs.push_back({part, part, out, width_within(std::min(row(part), row(out)), p.dim_v)});
+  };
+  if (!p.wants_lse) return specs;
+  add(p.out_dtype, p.out_dtype);
+  if (p.out_dtype == DType::f32 && p.dtype != DType::f32) add(DType::f32, p.dtype);
+  return specs;
 }
 
 const Kernel& Merge::kernel(int device, const emit::MergeSpec& spec) const {

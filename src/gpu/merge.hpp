@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "emit/merge_text.hpp"
 #include "gpu/engine.hpp"
@@ -21,6 +22,10 @@ struct MergeLaunch {
   std::int64_t blocks = 0;  // 0: there are no rows
 };
 MergeLaunch merge_launch(const Outputs& a, const Outputs& b, const Outputs& out);
+
+// The kernels that partial results of such a problem are merged by, where they lie dense: into their own type and, of
+// f32, into that of q. Without LSE nothing can be merged.
+std::vector<emit::MergeSpec> merge_specs(const Problem& problem);
 
 class Merge {
  public:

@@ -32,7 +32,32 @@ PTX Seen seen_in_band(const ForwardParams& f, const Item& item, int band) {
           clamp(q_first + hi + 1, 0, n_k)};
 }
 
-// The tiles that the item's split has of the keys: all of them without masks.
+// The runs of the item's query tile in the work list.
+template <class S>
+PTX RunRange runs_of(const ForwardParams& f, const Item& item) {
+  const i64 tile = S::packed ? item.tile_of_all : item.tile;
+  const i64 map = (item.sequence * f.runs_batch + item.head * f.runs_head) * f.runs_tiles;
+  return f.run_ranges[map + tile];
+}
+
+// Of what has gaps: from the first tile that some query of the item attends to, to the last one.
+template <class S>
+PTX void set_span(const ForwardParams& f, Item& item) {
+  if constexpr (S::keys == Keys::bands) {
+    const Seen first = seen_in_band<S>(f, item, 0), last = seen_in_band<S>(f, item, S::bands - 1);
+    item.tiles_begin = (i32)first.some_begin / S::k_tile;
+    item.tiles_end = ((i32)last.some_end + S::k_tile - 1) / S::k_tile;
+  } else {
+    const RunRange range = runs_of<S>(f, item);
+    const bool any = range.begin < range.end;
+    const i32 end = any ? (i32)(f.runs[range.end - 1].end_full & 0x7fffffffu) : 0;
+    item.tiles_begin = any ? (i32)f.runs[range.begin].begin : 0;
+    if (end < item.tiles_end) item.tiles_end = end;
+  }
+}
+
+// The tiles that the item's split has of the keys: all of them without masks. Splits share evenly what the query tile
+// attends to, wherever that lies in however long a cache.
 template <class S>
 PTX void set_tiles(const ForwardParams& f, Item& item) {
   item.tiles_begin = 0, item.tiles_end = (item.n_k + S::k_tile - 1) / S::k_tile;
@@ -47,8 +72,10 @@ PTX void set_tiles(const ForwardParams& f, Item& item) {
     item.whole_end = (i32)seen.all_end / S::k_tile;
   }
   if constexpr (S::split) {
-    const i32 tiles = (i32)(f.kv_split / S::k_tile), begin = (i32)item.split * tiles;
-    if (item.tiles_begin < begin) item.tiles_begin = begin;
+    if constexpr (is_walked<S>) set_span<S>(f, item);
+    const i32 span = item.tiles_end - item.tiles_begin, tiles = span > 0 ? (span + f.splits - 1) / f.splits : 0;
+    const i32 begin = item.tiles_begin + (i32)item.split * tiles;
+    item.tiles_begin = begin;
     if (begin + tiles < item.tiles_end) item.tiles_end = begin + tiles;
   }
 }
@@ -79,9 +106,7 @@ struct alignas(16) KeyTiles : RunState<S::keys == Keys::runs> {
     KeyTiles t{};
     t.tile = t.end = item.tiles_begin;
     if constexpr (S::keys == Keys::runs) {
-      const i64 tile = S::packed ? item.tile_of_all : item.tile;
-      const i64 map = (item.sequence * f.runs_batch + item.head * f.runs_head) * f.runs_tiles;
-      const RunRange range = f.run_ranges[map + tile];
+      const RunRange range = runs_of<S>(f, item);
       t.run = f.runs + range.begin, t.run_end = f.runs + range.end;
       if (t.run < t.run_end) t.ahead = *t.run;
     }

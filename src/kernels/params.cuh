@@ -65,8 +65,7 @@ struct ForwardParams {
   i64 tiles;                // query tiles of one unit of heads, over all sequences; packed: at most
   // A query tile: q_tile / heads queries, whose row is query * heads + head. The launch has tiles * units * splits
   // blocks, units = heads_q / heads; fewer than 2^31, and so are the tokens of each sequence.
-  i64 kv_split;  // keys of a split, a multiple of the key tile; splits > 1
-  int splits;
+  int splits;        // of the keys that a query tile attends to, in equal parts; 1: none
   float* partial_o;  // [items, rows, dim_v], item = (tile * units + unit) * splits + split; normalised by their own sum
   float* partial_lse;             // [items, rows], base 2; -inf: nothing there, and no partial_o written
   const void* sinks;              // [heads_q], or null

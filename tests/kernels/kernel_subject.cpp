@@ -186,7 +186,6 @@ void run(const KernelShape& shape, const Inputs& in, const Outputs& out, const O
     f.run_ranges = list.ranges.data(), f.runs = list.runs.data();
   }
   f.splits = static_cast<int>(shape.splits);
-  f.kv_split = std::max<std::int64_t>(1, ceil_div(ceil_div(s.tokens_k, spec.k_tile), shape.splits)) * spec.k_tile;
   const std::int64_t items = f.tiles * units * f.splits;
   std::vector<float> partial_o, partial_lse;
   if (spec.split) {

@@ -49,6 +49,30 @@ TEST_P(MergeKernel, NoRowsLaunchNothing) {
   gpu::Merge(engine).run({o, lse}, {o, lse}, {o, lse}, {});
 }
 
+// What is compiled ahead for results that can be merged is what merging them asks for.
+TEST(MergeSpecs, AreThoseOfDenseResults) {
+  for (const std::int64_t dim : {1, 3, 4, 6, 12, 64, 72, 128, 200})
+    for (const DType dtype : {bf16, f16})
+      for (const DType out_dtype : {dtype, f32}) {
+        const Device on{DeviceType::cuda, 0};
+        int next = 0;
+        const auto made = [&](DType type, std::initializer_list<std::int64_t> shape) {
+          return tensor(reinterpret_cast<void*>(std::uintptr_t{1} << 40 | static_cast<std::uintptr_t>(++next) << 30),
+                        type, shape, {}, on);
+        };
+        const Tensor q = made(dtype, {2, 5, 3, 16});
+        const Inputs in{q, made(dtype, {2, 7, 3, 16}), made(dtype, {2, 7, 3, dim})};
+        const Outputs a{made(out_dtype, {2, 5, 3, dim}), made(f32, {2, 3, 5})},
+            b{made(out_dtype, {2, 5, 3, dim}), made(f32, {2, 3, 5})};
+        const auto specs = gpu::merge_specs(describe(in, a));
+        ASSERT_EQ(specs.size(), out_dtype == f32 ? 2u : 1u);
+        EXPECT_EQ(specs[0], gpu::merge_launch(a, b, a).spec);
+        const Outputs narrow{made(dtype, {2, 5, 3, dim}), a.lse};
+        EXPECT_EQ(specs.back(), gpu::merge_launch(a, b, out_dtype == f32 ? narrow : a).spec);
+        EXPECT_TRUE(gpu::merge_specs(describe(in, Outputs{a.o})).empty());
+      }
+}
+
 // More rows than 32 bits number are counted in 64: the first two blocks of such a launch.
 TEST_P(MergeKernel, RowsBeyondThirtyTwoBits) {
   constexpr std::int64_t tokens = 8, heads = 16, dim = 8, rows = 2 * tokens * heads;
