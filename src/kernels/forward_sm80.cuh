@@ -43,7 +43,10 @@ struct Forward {
     softmax.take_up(x, o, item.exponent);
   }
 
-  // While selecting, values that are not finite are left out. They have landed.
+  // While selecting, values that are not finite are left out. They have landed. Where the reference is running this
+  // stands between exponentials and products, and its branch keeps the compiler from mixing them, for which there are
+  // no registers then.
+  static constexpr bool kept_apart = !is_reference_fixed<S>;
   DEVICE void select_values(u32 stage) {
     if (!selecting()) return;
     clear_not_finite<S>(s, stage);
@@ -108,7 +111,7 @@ struct Forward {
       ptx::cp_async_wait<ahead - 1>();
       __syncthreads();  // this tile has landed, for everyone; everyone has left the one before
       walk(round + ahead + 2);
-      if constexpr (is_reference_fixed<S>) select_values(stage);
+      if constexpr (!kept_apart) select_values(stage);
       load((u32)(round + ahead) % S::stages, round + ahead);  // where the tile before was
       if (S::q_registers && round == 0) queries.read(s.q);
       Scores<S> x;
@@ -116,7 +119,7 @@ struct Forward {
       score(x, entry(round));
       keys.look_up(entry(round + ahead + 1));
       softmax.add_values(o, x, s.v[stage], item.exponent, [&] {
-        if constexpr (!is_reference_fixed<S>) select_values(stage);
+        if constexpr (kept_apart) select_values(stage);
       });
       keys.keep(s, round + ahead + 1, tile_of(entry(round + ahead + 1)));
     }
@@ -148,11 +151,11 @@ struct Forward {
       keys.keep(s, round + 1, tile_of(entry(round + 1)));
       ptx::cp_async_wait<0>();
       __syncthreads();  // the values have landed; everyone has left the keys
-      if constexpr (is_reference_fixed<S>) select_values(0);
+      if constexpr (!kept_apart) select_values(0);
       keys.load_k(s, 0, round + 1, entry(round + 1));
       ptx::cp_async_commit();
       softmax.add_values(o, x, s.v[0], item.exponent, [&] {
-        if constexpr (!is_reference_fixed<S>) select_values(0);
+        if constexpr (kept_apart) select_values(0);
       });
     }
   }

@@ -163,8 +163,9 @@ struct Softmax {
       }
     }
   }
-  // One tile: o += P V, in two parts. The first so many steps of 16 keys are exponentiated before the products begin,
-  // the others while the tensor core is busy with products: as many as registers allow.
+  // One tile: o += P V, in two parts; ready() is called between them. The first so many steps of 16 keys are
+  // exponentiated before the products begin, the others while the tensor core is busy with products: as many as
+  // registers allow.
   static constexpr int early = S::early < Sh::key_steps ? S::early : Sh::key_steps;
   template <class Ready>
   DEVICE void add_values(Outputs<S>& o, const Scores<S>& x, const typename S::Element* v, float c, const Ready& ready) {
