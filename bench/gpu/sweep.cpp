@@ -29,7 +29,9 @@ constexpr const char* usage =
     "tessera_gpu_sweep [flags]: tiles of the forward kernel beside each other, in TFLOP/s\n"
     "  --tiles LIST     \"128x64 w4 s2 b2 e3; 64x64 w4 s2 b4 q\": queries x keys, warps, stages, blocks a "
     "multiprocessor,\n"
-    "                   steps exponentiated early, q: queries in registers. Without it: the table's own\n"
+    "                   steps exponentiated early, q: queries in registers. Without it: the table's own.\n"
+    "                   \"sm90\": cuda:sm_90 by its table; \"sm90 128x128 s2 v2 o2 p\": stages of keys and of values,\n"
+    "                   places of queries and O, p: warpgroups take turns\n"
     "  --dims LIST      64,128,256        --n LIST       512,4096,16384, of 16384 tokens in all\n"
     "  --mask LIST      \"full;causal\"     --score TEXT   \"softcap(30)\"\n"
     "  --dtype TYPE     bf16              --heads Q,KV   heads x dim = 2048\n"
@@ -98,14 +100,19 @@ Flags parse(int argc, char** argv) {
 }
 
 // "128x64 w4 s2 b2 e3 q", for every dim.
-gpu::Tile parse_tile(const std::string& text) {
+gpu::Tile parse_tile(const std::string& text, bool sm90) {
   gpu::Tile tile{256, 0, 0, 4, 2};
+  if (sm90) tile.ping_pong = false;
   for (const std::string& word : split(text, ' ')) {
     if (word.empty()) continue;
     const std::string rest = word.substr(1);
     if (const std::size_t x = word.find('x'); x != std::string::npos)
       tile.q_tile = number(word.substr(0, x)), tile.k_tile = number(word.substr(x + 1));
+    else if (word == "sm90") continue;
     else if (word == "q") tile.q_registers = true;
+    else if (word == "p") tile.ping_pong = true;
+    else if (word[0] == 'v') tile.v_stages = number(rest);
+    else if (word[0] == 'o') tile.q_buffers = number(rest);
     else if (word[0] == 'w') tile.warps = number(rest);
     else if (word[0] == 's') tile.stages = number(rest);
     else if (word[0] == 'b') tile.blocks = number(rest);
@@ -113,19 +120,26 @@ gpu::Tile parse_tile(const std::string& text) {
     else misused("'" + word + "' is no part of a tile");
   }
   if (tile.q_tile == 0) misused("'" + text + "' names no queries and keys");
+  if (sm90) tile.warps = tile.q_tile / 16;
   return tile;
 }
 
 // A backend for each tile, under a name of its own; "" is the library's.
 std::string backend_of(const std::string& tile) {
   if (tile.empty()) return "cuda:sm_80";
+  const bool sm90 = tile.rfind("sm90", 0) == 0;
   static std::deque<gpu::Tile> tiles;
   static std::deque<std::pair<std::string, std::unique_ptr<gpu::GpuBackend>>> made;
   for (const auto& [text, backend] : made)
     if (text == tile) return backend->full_name();
-  tiles.push_back(parse_tile(tile));
-  made.emplace_back(tile, std::make_unique<gpu::GpuBackend>("tile" + std::to_string(made.size()), cuda::engine(), 80,
-                                                            std::span(&tiles.back(), 1)));
+  const std::string name = "tile" + std::to_string(made.size());
+  if (tile == "sm90") {
+    made.emplace_back(tile, std::make_unique<gpu::GpuBackend>(name, cuda::engine(), 90));
+  } else {
+    tiles.push_back(parse_tile(tile, sm90));
+    made.emplace_back(
+        tile, std::make_unique<gpu::GpuBackend>(name, cuda::engine(), sm90 ? 90 : 80, std::span(&tiles.back(), 1)));
+  }
   append_backend(*made.back().second);
   return made.back().second->full_name();
 }

@@ -1,5 +1,6 @@
 #include "cuda/engine.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
@@ -263,9 +264,15 @@ void CudaEngine::tensor_map(const gpu::TensorMapSpec& spec, void* map) const {
   struct alignas(map_alignment) {
     std::byte bytes[gpu::tensor_map_bytes];
   } made;
-  const CUresult result =
-      d.api.tensor_map(&made, type, static_cast<std::uint32_t>(spec.rank), const_cast<void*>(spec.data), spec.dims,
-                       spec.strides + 1, spec.box, side_by_side, 0, swizzle, map_l2_256, 0);
+  const auto make = [&] {
+    return d.api.tensor_map(&made, type, static_cast<std::uint32_t>(spec.rank), const_cast<void*>(spec.data), spec.dims,
+                            spec.strides + 1, spec.box, side_by_side, 0, swizzle, map_l2_256, 0);
+  };
+  CUresult result = make();
+  if (result == cuda_invalid_context) {  // the calling thread has none: that of the tensor's device will do
+    const Current current(d, std::max(0, place(spec.data).device));
+    result = make();
+  }
   if (result != cuda_success) [[unlikely]] {
     std::string what = "a tensor map of dims";
     for (int i = 0; i < spec.rank; ++i) what += " " + std::to_string(spec.dims[i]);

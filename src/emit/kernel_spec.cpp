@@ -19,6 +19,8 @@ std::ostream& operator<<(std::ostream& out, const ForwardSpec& s) {
       << s.stages;
   if (s.q_registers) out << ", q in registers";
   if (s.early != 3) out << ", early " << s.early;
+  if (s.arch == 90)
+    out << '/' << s.v_stages << '/' << s.q_buffers << (s.ping_pong ? ", in turns" : "") << (s.turned ? ", turned" : "");
   out << ", copies " << s.q_copy << '/' << s.k_copy << '/' << s.v_copy << '/' << s.o_copy;
   if (s.heads > 1) out << ", heads " << s.heads;
   if (s.packed) out << ", packed";
@@ -29,7 +31,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardSpec& s) {
       out << ", all keys";
       break;
     case Keys::bands:
-      out << ", bands " << s.bands;
+      out << ", bands " << s.bands << (s.left_open ? " open to the left" : "");
       break;
     case Keys::runs:
       out << ", runs";

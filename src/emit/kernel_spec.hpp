@@ -28,6 +28,10 @@ struct ForwardSpec {
   int blocks = 1;             // of a multiprocessor, which the compiler keeps registers for
   bool q_registers = false;   // a warp holds its queries in registers: small dims
   int early = 3;              // steps of 16 keys that are exponentiated before a tile's products with values begin
+  // Class 90: warps consume, in warpgroups of 64 rows; `stages` are those of keys.
+  int v_stages = 2, q_buffers = 2;
+  bool ping_pong = true;  // warpgroups take turns at the tensor core
+  bool turned = false;    // the scale is 0 or below, and scores are not changed
   // Bytes that pointers and strides allow at a time: 16, 8, 4, 2.
   int q_copy = 16, k_copy = 16, v_copy = 16, o_copy = 16;
   int heads = 1;         // query heads of a group that share a tile; row = query * heads + head
@@ -36,7 +40,8 @@ struct ForwardSpec {
   bool lengths = false;  // keys in use given for each sequence
   Keys keys = Keys::all;
   int bands = 0;
-  bool split = false;  // partial results, for combine
+  bool left_open = false;  // bands without a lower end: keys are compared with the upper one alone
+  bool split = false;      // partial results, for combine
   bool lse = false, sinks = false;
   Graph score{}, mask{};                             // empty: none; the mask only where bands do not describe it
   std::vector<DType> score_dtypes{}, mask_dtypes{};  // of the captured tensors, in order

@@ -8,8 +8,11 @@
 #include "emit/bounds_text.hpp"
 #include "emit/kernel_sources.hpp"
 #include "emit/mod_text.hpp"
+#include "emit/wgmma_text.hpp"
 #include "kernels/layout.cuh"
+#include "kernels/layout_sm90.cuh"
 #include "kernels/params.cuh"
+#include "kernels/params_sm90.cuh"
 #include "mods/graph.hpp"
 #include "problem/fail.hpp"
 
@@ -66,7 +69,7 @@ void require(bool holds, const ForwardSpec& spec, const char* what) {
 }
 
 void check(const ForwardSpec& s) {
-  require(s.arch == 80, s, "there are kernels of class 80 alone");
+  require(s.arch == 80 || s.arch == 90, s, "there are kernels of class 80 and 90 alone");
   require(one_of(static_cast<int>(s.dtype), {static_cast<int>(DType::bf16), static_cast<int>(DType::f16)}), s,
           "tensor cores take bf16 and f16");
   require(s.out_dtype == s.dtype || s.out_dtype == DType::f32, s, "o is of the type of q, or f32");
@@ -81,6 +84,15 @@ void check(const ForwardSpec& s) {
     require(one_of(bytes, {16, 8, 4, 2}), s, "copies are of 16, 8, 4 or 2 bytes");
   require(s.bands >= 0 && s.bands <= tessera_kernels::max_bands, s, "at most 8 bands");
   require(s.keys != Keys::bands || s.mask.nodes.empty(), s, "a mask that bands describe is not evaluated");
+  if (s.arch != 90) return;
+  const int most = tessera_kernels::most_stages, warpgroups = s.warps / 4;
+  require(
+      s.warps % 4 == 0 && warpgroups >= 2 && warpgroups <= tessera_kernels::most_consumers && s.q_tile == 16 * s.warps,
+      s, "two to four warpgroups consume, 64 rows each");
+  require(s.stages <= most && s.v_stages >= 1 && s.v_stages <= most, s, "1 to 4 stages");
+  require(s.q_buffers == 1 || s.q_buffers == 2, s, "one or two places for queries");
+  require(s.q_copy == 16 && s.k_copy == 16 && s.v_copy == 16, s, "tensor copies take rows of 16-byte pieces");
+  require(s.heads == 1 && !s.paged, s, "no heads that share a tile, no pages");
 }
 
 const char* element(DType dtype) {
@@ -106,8 +118,9 @@ void write_mods(std::ostream& out, const ForwardSpec& s) {
         << mask << "}  // namespace bounds_math\n"
         << "using bounds_math::mask;\nusing bounds_math::mask_arguments;\n";
   else out << mask;
-  out << "struct Params {\n  tessera_kernels::ForwardParams f;\n  score_arguments score;\n  mask_arguments mask;\n};\n"
-      << "static_assert(sizeof(Params) == " << forward_param_bytes(s) << ", \"as the host packs it\");\n";
+  out << "struct Params {\n  tessera_kernels::ForwardParams f;\n  score_arguments score;\n  mask_arguments mask;\n";
+  if (s.arch == 90) out << "  tessera_kernels::Deal deal;\n  ptx::TensorMap q_map, k_map, v_map, o_map;\n";
+  out << "};\nstatic_assert(sizeof(Params) == " << forward_param_bytes(s) << ", \"as the host packs it\");\n";
 }
 
 void write_spec(std::ostream& out, const ForwardSpec& s) {
@@ -122,9 +135,19 @@ void write_spec(std::ostream& out, const ForwardSpec& s) {
   number("dim", s.dim), number("dim_v", s.dim_v), number("q_tile", s.q_tile), number("k_tile", s.k_tile);
   number("warps", s.warps), number("stages", s.stages), number("heads", s.heads), number("bands", s.bands);
   number("early", s.early);
+  if (s.arch == 90) {
+    number("v_stages", s.v_stages), number("q_buffers", s.q_buffers), flag("ping_pong", s.ping_pong);
+    flag("turned", s.turned);
+    // What two, three or four warpgroups of consumers can have beside one of producers; with two, as much as S, P and O
+    // make necessary.
+    const int two = s.dim_v <= 192 ? 224 : s.k_tile <= 64 ? 232 : 240;
+    number("consumer_registers", s.warps == 8 ? two : s.warps == 12 ? 160 : 112);
+    number("producer_registers", s.warps == 8 ? 504 - 2 * two : 32);
+  }
   number("q_copy", s.q_copy), number("k_copy", s.k_copy), number("v_copy", s.v_copy), number("o_copy", s.o_copy);
   flag("q_registers", s.q_registers), flag("packed", s.packed), flag("paged", s.paged), flag("lengths", s.lengths);
   flag("split", s.split), flag("lse", s.lse), flag("sinks", s.sinks);
+  flag("left_open", s.left_open || s.keys != Keys::bands);
   flag("scored", !s.score.nodes.empty()), flag("masked", !s.mask.nodes.empty());
   out << "  static constexpr tessera_kernels::Keys keys = tessera_kernels::Keys::" << word(s.keys) << ";\n"
       << "  using Position = " << position_type(s.narrow) << ";\n"
@@ -157,6 +180,11 @@ KernelText text_of(const char* kind, const char* source, const char* body, const
   std::ostringstream out;
   out.imbue(std::locale::classic());
   out << text_head(text) << kernel_source(source);
+  if (s.arch == 90) {
+    const WgmmaForm forms[] = {{s.dtype, s.k_tile, false, false, false},
+                               {s.dtype, tessera_kernels::padded_dim(s.dim_v), true, false, true}};
+    out << wgmma_text(forms);
+  }
   write_mods(out, s);
   write_spec(out, s);
   out << claims << "extern \"C\" __global__ void __launch_bounds__(" << threads << ", " << blocks << ")\n    "
@@ -183,12 +211,33 @@ ModOptions mask_options(const ForwardSpec& spec) {
 }
 ModOptions mod_options(const ForwardSpec& spec) { return {Reals::f32, Functions::device, spec.narrow}; }
 
-std::size_t forward_param_bytes(const ForwardSpec& spec) {
+std::size_t deal_param_at(const ForwardSpec& spec) {
   return sizeof(tessera_kernels::ForwardParams) + 8 * (argument_words(spec.score) + argument_words(spec.mask));
 }
+std::size_t map_params_at(const ForwardSpec& spec) {
+  const std::size_t before = deal_param_at(spec) + sizeof(tessera_kernels::Deal);
+  return (before + 63) / 64 * 64;
+}
+std::size_t forward_param_bytes(const ForwardSpec& spec) {
+  return spec.arch == 90 ? map_params_at(spec) + 4 * map_bytes : deal_param_at(spec);
+}
+
+namespace {
+
+KernelText forward_text_sm90(const ForwardSpec& s) {
+  const int warpgroups = s.warps / 4;
+  const auto bytes = static_cast<std::size_t>(
+      tessera_kernels::shared_bytes_sm90(warpgroups, s.k_tile, s.stages, s.v_stages, s.q_buffers, s.dim, s.dim_v));
+  return text_of("forward", "forward_sm90.cuh", "forward_sm90", s, 4 * warp_threads * (warpgroups + 1), 1, bytes,
+                 "static_assert(sizeof(tessera_kernels::SharedSm90<Spec>) == " + std::to_string(bytes) +
+                     ", \"the shared memory that the launch gives\");\n");
+}
+
+}  // namespace
 
 KernelText forward_text(const ForwardSpec& s) {
   check(s);
+  if (s.arch == 90) return forward_text_sm90(s);
   const auto bytes = static_cast<std::size_t>(tessera_kernels::forward_shared_bytes(
       s.q_tile, s.k_tile, s.stages, s.dim, s.dim_v, s.paged, s.keys == Keys::runs));
   return text_of("forward", "forward_sm80.cuh", "forward_sm80", s, warp_threads * s.warps, s.blocks, bytes,
@@ -202,8 +251,9 @@ KernelText combine_text(const ForwardSpec& given) {
   ForwardSpec s = given;  // what the text does not depend on is left out: one kernel for many
   s.dim = s.dim_v, s.k_tile = 64, s.warps = s.q_tile / 16, s.stages = 1, s.blocks = 1, s.q_registers = false;
   s.early = 1, s.q_copy = s.k_copy = s.v_copy = 16;
-  s.paged = s.lengths = s.narrow = false, s.keys = Keys::all, s.bands = 0;
+  s.paged = s.lengths = s.narrow = false, s.keys = Keys::all, s.bands = 0, s.left_open = false;
   s.score = {}, s.mask = {}, s.score_dtypes.clear(), s.mask_dtypes.clear();
+  s.arch = 80;
   return text_of("combine", "combine.cuh", "combine", s, tessera_kernels::combine_threads, 1, 0, "");
 }
 

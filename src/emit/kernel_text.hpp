@@ -28,7 +28,11 @@ KernelText combine_text(const ForwardSpec& spec);
 
 // What a launch hands over, `Params`: ForwardParams (kernels/params.cuh), then the arguments of the score change, then
 // those of the mask, as pack_arguments() makes them with mod_options() and mask_options().
+// Class 90: then a Deal (kernels/params_sm90.cuh), then the tensor maps of q, k, v and o, map_bytes each.
+inline constexpr std::size_t map_bytes = 128;
 std::size_t forward_param_bytes(const ForwardSpec& spec);
+std::size_t deal_param_at(const ForwardSpec& spec);
+std::size_t map_params_at(const ForwardSpec& spec);
 ModOptions mod_options(const ForwardSpec& spec);
 ModOptions mask_options(const ForwardSpec& spec);  // a mask that compares reals is decided in fp64, as on the host
 

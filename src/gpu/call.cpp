@@ -10,6 +10,8 @@
 #include "emit/kernel_text.hpp"
 #include "emit/mod_text.hpp"
 #include "gpu/work_list.hpp"
+#include "kernels/layout_sm90.cuh"
+#include "kernels/params_sm90.cuh"
 #include "kernels/prepare_params.cuh"
 #include "problem/bindings.hpp"
 #include "problem/layout.hpp"
@@ -196,6 +198,48 @@ void set_pages(ForwardParams& f, const Engine& engine, const Problem& p, const D
   f.block_table = reinterpret_cast<const int*>(to), f.table_stride = table.shape[1];
 }
 
+// ------------------------------------------------------------------------------------------------ tensor copies
+// A tensor as boxes of `rows` tokens and a panel of columns; what all heads or sequences share stands in it once.
+struct TensorView {
+  TensorMapSpec map;
+  int head = 1, batch = 1;  // what the coordinates are multiplied with
+};
+TensorView view_of(const Tensor& t, const void* elsewhere, int rows) {
+  TensorView view;
+  TensorMapSpec& map = view.map;
+  const bool whole = t.rank == 4;
+  const int token = whole ? 1 : 0;
+  const auto set = [&](int at, std::int64_t extent, std::int64_t stride) {
+    const bool once = extent <= 1 || stride == 0;
+    map.dims[at] = once ? 1 : static_cast<std::uint64_t>(extent);
+    map.strides[at] = extent <= 1 || stride == 0 ? 16 : static_cast<std::uint64_t>(stride) * 2;
+    return once ? 0 : 1;
+  };
+  const bool nothing = problem::is_empty(t);
+  map.data = nothing ? elsewhere : t.data, map.type = t.dtype, map.rank = 4, map.swizzle = TensorSwizzle::b128;
+  map.dims[0] = static_cast<std::uint64_t>(t.shape[t.rank - 1]);
+  set(1, nothing ? 1 : t.shape[token], t.stride[token]);
+  view.head = set(2, nothing ? 1 : t.shape[token + 1], t.stride[token + 1]);
+  view.batch = set(3, whole && !nothing ? t.shape[0] : 1, whole ? t.stride[0] : 0);
+  map.box[0] = tessera_kernels::panel_columns, map.box[1] = static_cast<std::uint32_t>(rows), map.box[2] = 1,
+  map.box[3] = 1;
+  return view;
+}
+
+void set_tensor_maps(const Engine& engine, const Problem&, const emit::ForwardSpec& spec, const DeviceDeal& dealt,
+                     const Inputs& in, const Outputs& out, char* params) {
+  constexpr int q_rows = tessera_kernels::warpgroup_rows;
+  const TensorView q = view_of(in.q, in.q.data, q_rows), k = view_of(in.k, in.q.data, spec.k_tile),
+                   v = view_of(in.v, in.q.data, spec.k_tile);
+  new (params + emit::deal_param_at(spec))
+      tessera_kernels::Deal{dealt.list, dealt.begin, q.head, q.batch, k.head, k.batch, v.head, v.batch};
+  char* map = params + emit::map_params_at(spec);
+  for (const TensorView* view : {&q, &k, &v}) engine.tensor_map(view->map, map), map += tensor_map_bytes;
+  // O leaves by tensor copies where its rows are of 16-byte pieces, and of a half's type.
+  if (spec.o_copy == 16 && spec.out_dtype == spec.dtype && !spec.split)
+    engine.tensor_map(view_of(out.o, nullptr, q_rows).map, map);
+}
+
 }  // namespace
 
 void check_place(const Engine& engine, const Device& device, const char* name, const Tensor& t) {
@@ -226,13 +270,14 @@ void check_places(const Engine& engine, const Problem& p, const Inputs& in, cons
 }
 
 LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap& tiles, const Decision& d,
-                           const DeviceRuns& runs, const Inputs& in, const Outputs& out, const Exec& exec) {
+                           const DeviceRuns& runs, const DeviceDeal& dealt, const Inputs& in, const Outputs& out,
+                           const Exec& exec) {
   static_assert(sizeof(ForwardParams) % sizeof(std::uint64_t) == 0);
   constexpr std::size_t forward_words = sizeof(ForwardParams) / sizeof(std::uint64_t);
   const Graph &score = d.spec.score, &mask = d.spec.mask;  // what bands describe, the kernel does not evaluate
   const int device = p.device.index;
   Kept& own = kept();
-  own.params.assign(forward_words + emit::argument_words(score) + emit::argument_words(mask), 0);
+  own.params.assign(emit::forward_param_bytes(d.spec) / sizeof(std::uint64_t), 0);
   std::uint64_t* const words = own.params.data();
   bytes_ = {reinterpret_cast<std::byte*>(words), own.params.size() * sizeof(std::uint64_t)};
   ForwardParams& f = *(forward_ = new (words) ForwardParams{});
@@ -295,6 +340,7 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
   }
   pack(mask, mask_tables, emit::mask_options(d.spec),
        pack(score, score_tables, emit::mod_options(d.spec), words + forward_words));
+  if (d.persistent()) set_tensor_maps(engine, p, d.spec, dealt, in, out, reinterpret_cast<char*>(words));
   if (!d.prepare) return;
 
   static_assert(sizeof(PrepareParams) % sizeof(std::uint64_t) == 0);

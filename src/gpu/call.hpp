@@ -19,6 +19,11 @@ struct DeviceRuns {
   std::int64_t batch = 0, head = 0, tiles = 0;  // the map of (b, h) begins at (b * batch + h * head) * tiles
 };
 
+// Lists of a persistent kernel's blocks, or none.
+struct DeviceDeal {
+  const unsigned *list = nullptr, *begin = nullptr;
+};
+
 // Of one tensor that is said to be on `device`. Throws Error(invalid_device) when its memory is elsewhere.
 void check_place(const Engine& engine, const Device& device, const char* name, const Tensor& tensor);
 
@@ -33,7 +38,8 @@ class LaunchParams {
   // Uploads in stream order what lies on the host, into the call's workspace: the caller's, else the engine's. `runs`:
   // where the plan has a work list; one of this call alone is made here.
   LaunchParams(const Engine& engine, const Problem& problem, const TileMap& tiles, const Decision& decision,
-               const DeviceRuns& runs, const Inputs& inputs, const Outputs& outputs, const Exec& exec);
+               const DeviceRuns& runs, const DeviceDeal& dealt, const Inputs& inputs, const Outputs& outputs,
+               const Exec& exec);
 
   const tessera_kernels::ForwardParams& forward() const { return *forward_; }
   std::span<const std::byte> bytes() const { return bytes_; }

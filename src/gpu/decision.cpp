@@ -5,6 +5,7 @@
 
 #include "emit/kernel_text.hpp"
 #include "emit/mod_text.hpp"
+#include "gpu/tile_table_sm90.hpp"
 #include "kernels/params.cuh"
 #include "mods/bounds.hpp"
 
@@ -24,9 +25,11 @@ std::int64_t usual_queries(const Problem& p) {
   return p.packed ? ceil_div(p.tokens_q, std::max<std::int64_t>(1, p.batch)) : p.tokens_q;
 }
 
-// Few queries: as many heads of the group as fit share a tile, and with it every load of keys and values.
-int heads_of_tile(const Problem& p, std::int64_t queries) {
+// Few queries: as many heads of the group as fit share a tile, and with it every load of keys and values. Class 90
+// leaves that to class 80.
+int heads_of_tile(const Problem& p, std::int64_t queries, int arch) {
   constexpr std::int64_t rows = 64;
+  if (arch == 90) return 1;
   int heads = 1;
   for (std::int64_t h = 1; h <= std::min(p.group(), rows); ++h)
     if (p.group() % h == 0 && h * queries <= rows) heads = static_cast<int>(h);
@@ -45,8 +48,19 @@ std::int64_t map_tiles(const Problem& p, const Decision& d) {
   return p.packed ? d.tiles : ceil_div(p.tokens_q, d.queries);
 }
 
-Tile tile_for(const Problem& p, const Caps& caps, std::span<const Tile> table, int heads) {
-  return *find_tile(table, caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged, heads * usual_queries(p));
+bool is_everything(const TileMap& tiles) {
+  return tiles.decided() && tiles.bands().size() == 1 && tiles.bands()[0] == Band{};
+}
+
+// `rows` of queries that a tile should have room for. Null: there is no such tile on this device.
+const Tile* tile_for(const Problem& p, const Caps& caps, int arch, std::span<const Tile> table, std::int64_t rows) {
+  const auto dim = static_cast<int>(p.dim), dim_v = static_cast<int>(p.dim_v);
+  if (arch != 90) return find_tile(table, caps, dim, dim_v, p.paged, rows);
+  const bool decided = TileMap(p.mask).decided();
+  TileUse use{dim, dim_v, !decided || !is_everything(TileMap(p.mask)), !decided || !p.score.graph().nodes.empty(), 0};
+  const std::int64_t usual_keys = p.packed ? ceil_div(p.tokens_kv, std::max<std::int64_t>(1, p.batch)) : p.tokens_kv;
+  use.keys = p.batch_invariant ? std::numeric_limits<std::int64_t>::max() : usual_keys;
+  return find_tile_sm90(table, caps, use);
 }
 
 // Whether coordinates fit in 32 bits: what is known before any data, the position of the first query among it. A tile
@@ -59,13 +73,24 @@ bool is_narrow(const Problem& p) {
          emit::fits_narrow(p.score.graph());
 }
 
+// Tensor copies: what they ask of tensors and devices.
+void reasons_sm90(const Problem& p, const Caps& caps, std::vector<std::string>& all) {
+  if (caps.arch >= 90 && caps.arch != 90)
+    all.push_back("the kernels are for compute capability 9.0 alone, " + caps.name + " has " +
+                  std::to_string(caps.arch / 10) + "." + std::to_string(caps.arch % 10));
+  if (caps.arch == 90 && !caps.tensor_maps) all.push_back("the driver of " + caps.name + " makes no tensor maps");
+  if (p.paged) all.push_back("keys in pages are cuda:sm_80's");
+  const auto aligned = [&](const char* which, std::int64_t bytes) {
+    if (bytes < 16)
+      all.push_back(std::string(which) + " has rows at multiples of " + std::to_string(bytes) +
+                    " bytes: tensor copies need multiples of 16");
+  };
+  aligned("q", p.align.q), aligned("k", p.align.k), aligned("v", p.align.v);
+}
+
 int copy_bytes(std::int64_t align_bytes) { return static_cast<int>(std::min<std::int64_t>(align_bytes, 16)); }
 
 // ------------------------------------------------------------------------------------------------ masks
-bool is_everything(const TileMap& tiles) {
-  return tiles.decided() && tiles.bands().size() == 1 && tiles.bands()[0] == Band{};
-}
-
 // Whether the work list of a mask that bands do not describe is worth its making: there are keys to be skipped, the
 // heads of a tile attend to the same ones, and the list stays small beside the attention itself.
 bool worth_mapping(const Problem& p, const Decision& d) {
@@ -108,6 +133,7 @@ void choose_keys(const Problem& p, const TileMap& tiles, Decision& d) {
   if (is_everything(tiles)) return;
   if (tiles.decided()) {
     spec.keys = emit::Keys::bands, spec.bands = static_cast<int>(tiles.bands().size());
+    spec.left_open = spec.bands == 1 && tiles.bands()[0].lo == Band{}.lo;
     return;
   }
   spec.mask = p.mask.graph();
@@ -168,7 +194,7 @@ void split_keys(const Problem& p, const TileMap& map, const Caps& caps, Decision
   const Tile tile{0, d.spec.q_tile, d.spec.k_tile, d.spec.warps, d.spec.stages};
   const int resident = resident_blocks(
       caps, tile_smem_bytes(tile, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged), 32 * d.spec.warps);
-  const std::int64_t wanted = choose_splits(p, map, caps, d, resident);
+  const std::int64_t wanted = choose_splits(p, map, caps, d, d.persistent() ? 1 : resident);
   if (wanted <= 1) return;
   // The kernel shares out what each query tile attends to: as many splits, of so many keys at most.
   const std::int64_t tiles = attended_tiles(p, map, d), each = ceil_div(tiles, wanted);
@@ -176,6 +202,34 @@ void split_keys(const Problem& p, const TileMap& map, const Caps& caps, Decision
   const std::int64_t bytes = d.items() * d.spec.q_tile * (p.dim_v + 1) * static_cast<std::int64_t>(sizeof(float));
   if (d.splits <= 1 || bytes > most_partial_bytes || d.items() > most_blocks) d.splits = 1, d.kv_split = 0;
   d.spec.split = d.splits > 1;
+}
+
+// ------------------------------------------------------------------------------------------------ who does what
+void deal_items(const Problem& p, const TileMap& map, const Caps& caps, Decision& d) {
+  constexpr std::int64_t most_items = std::int64_t{1} << 20, most_runs = std::int64_t{1} << 22;
+  const bool known = d.persistent() && !p.packed && !p.lengths && !p.offset_per_sequence && !d.spec.split;
+  if (!known || d.spec.keys == emit::Keys::all || d.items() > most_items || p.tokens_kv == 0) return;
+  if (d.spec.keys == emit::Keys::runs && (!d.runs || d.items() > most_runs)) return;
+  Work work;
+  work.heads = p.batch * d.units, work.tiles = ceil_div(p.tokens_q, d.queries), work.group = p.group();
+  work.bytes_of_keys = static_cast<double>(p.tokens_kv * (p.dim + p.dim_v)) * 2;
+  const std::int64_t offset = p.q_offset.value_or(p.tokens_kv - p.tokens_q);
+  if (offset > mods::farthest / 2 || offset < -mods::farthest / 2) return;
+  for (std::int64_t i = 0; i < work.tiles; ++i) {  // the kernel counts them from the end
+    const std::int64_t tile = work.tiles - 1 - i, first = tile * d.queries;
+    double keys = 0;
+    if (d.runs) {
+      for (const tiles::Run& run : d.runs->at(0, 0)[static_cast<std::size_t>(tile)]) keys += run.end - run.begin;
+    } else {
+      const Cover cover = map.cover(offset + first, offset + std::min(p.tokens_q, first + d.queries), 0, p.tokens_kv);
+      if (cover.coverage != Coverage::empty)
+        keys = static_cast<double>(ceil_div(cover.k_end, d.spec.k_tile) - cover.k_begin / d.spec.k_tile);
+    }
+    work.cost.push_back(keys);
+  }
+  constexpr double part_of_cache = 0.5;
+  d.dealt = std::make_shared<const DealList>(
+      deal(work, persistent_blocks(caps, d.items()), part_of_cache * static_cast<double>(caps.l2_bytes)));
 }
 
 Layout lay_out(const Problem& p, const Decision& d) {
@@ -212,6 +266,12 @@ Layout lay_out(const Problem& p, const Decision& d) {
 
 }  // namespace
 
+std::span<const Tile> tiles_of(int arch) { return arch == 90 ? tile_table_sm90() : tile_table(); }
+
+int persistent_blocks(const Caps& caps, std::int64_t items) {
+  return static_cast<int>(std::clamp<std::int64_t>(items, 1, std::max(1, caps.sms)));
+}
+
 int resident_blocks(const Caps& caps, std::int64_t smem_bytes, int threads) {
   const std::int64_t by_smem = caps.smem_sm_bytes / std::max<std::int64_t>(1, smem_bytes + caps.smem_reserved_bytes);
   return static_cast<int>(std::clamp<std::int64_t>(by_smem, 1, std::max(1, caps.threads_sm / threads)));
@@ -238,18 +298,20 @@ std::vector<std::string> reasons(const Problem& p, const Caps& caps, int arch, s
   tokens("q", p.tokens_q), tokens("k", p.tokens_kv);
   const bool fits_q = dim("q and k", p.dim), fits_v = dim("v", p.dim_v);
   emit::ForwardSpec mods;
-  mods.score = p.score.graph(), mods.mask = p.mask.graph();
+  mods.arch = arch, mods.score = p.score.graph(), mods.mask = p.mask.graph();
   if (const std::size_t bytes = emit::forward_param_bytes(mods); bytes > most_param_bytes)
     all.push_back("the mask's and the score change's run-time values make a launch of " + std::to_string(bytes) +
                   " bytes: " + std::to_string(most_param_bytes) + " are allowed");
   if (!fits_q || !fits_v) return all;
-  if (!find_tile(table, caps, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged, 1)) {
+  if (arch == 90) reasons_sm90(p, caps, all);
+  const int heads = heads_of_tile(p, usual_queries(p), arch);
+  const Tile* const tile = tile_for(p, caps, arch, table, heads * usual_queries(p));
+  if (!tile) {
     all.push_back("no tile of dims " + std::to_string(p.dim) + " and " + std::to_string(p.dim_v) + " fits the " +
                   std::to_string(caps.smem_block_bytes) + " bytes of shared memory of " + caps.name);
     return all;
   }
-  const int heads = heads_of_tile(p, usual_queries(p));
-  const std::int64_t tiles = tiles_of_all(p, tile_for(p, caps, table, heads).q_tile / heads);
+  const std::int64_t tiles = tiles_of_all(p, tile->q_tile / heads);
   std::int64_t blocks = 0;
   if (__builtin_mul_overflow(tiles, p.heads_q / heads, &blocks) || blocks > most_blocks)
     all.push_back("there are " + std::to_string(tiles) + " tiles of queries for each of " +
@@ -263,10 +325,13 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   emit::ForwardSpec& spec = d.spec;
   spec.arch = arch, spec.dtype = p.dtype, spec.out_dtype = p.out_dtype;
   spec.dim = static_cast<int>(p.dim), spec.dim_v = static_cast<int>(p.dim_v);
-  spec.heads = heads_of_tile(p, usual_queries(p));
-  const Tile tile = tile_for(p, caps, table, spec.heads);
+  spec.heads = heads_of_tile(p, usual_queries(p), arch);
+  const Tile tile = *tile_for(p, caps, arch, table, spec.heads * usual_queries(p));
   spec.q_tile = tile.q_tile, spec.k_tile = tile.k_tile, spec.warps = tile.warps, spec.stages = tile.stages;
   spec.blocks = tile.blocks, spec.early = tile.early, spec.q_registers = tile.q_registers;
+  if (arch == 90)
+    spec.v_stages = tile.v_stages, spec.q_buffers = tile.q_buffers, spec.ping_pong = tile.ping_pong,
+    spec.turned = p.scale <= 0 && p.score.graph().nodes.empty();
   spec.q_copy = copy_bytes(p.align.q), spec.k_copy = copy_bytes(p.align.k);
   spec.v_copy = copy_bytes(p.align.v), spec.o_copy = copy_bytes(p.align.o);
   spec.packed = p.packed, spec.paged = p.paged, spec.lengths = p.lengths;
@@ -280,6 +345,7 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   choose_keys(p, map, d);
   choose_prepare(p, d);
   split_keys(p, map, caps, d);
+  deal_items(p, map, caps, d);
   d.layout = lay_out(p, d);
   return d;
 }

@@ -12,6 +12,7 @@
 
 #include "emit/kernel_spec.hpp"
 #include "emit/prepare_text.hpp"
+#include "gpu/deal.hpp"
 #include "gpu/engine.hpp"
 #include "gpu/tile_table.hpp"
 #include "tessera/plan.hpp"
@@ -38,6 +39,9 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
+// The library's table for a class of kernels.
+std::span<const Tile> tiles_of(int arch);
+
 struct Decision {
   emit::ForwardSpec spec;
   std::int64_t queries = 0;   // of a tile: its rows are queries x spec.heads
@@ -52,20 +56,29 @@ struct Decision {
   // see: the tiles before each packed sequence, and the work list, of so many maps and at most so many runs a tile.
   std::optional<emit::PrepareSpec> prepare{};
   std::int64_t map_batch = 1, map_heads = 1, run_limit = 0;
+  // Persistent kernels: what each block does, where items differ and the same in every call; else they go round.
+  std::shared_ptr<const DealList> dealt{};
 
   std::int64_t items() const { return tiles * units * splits; }
+  bool persistent() const { return spec.arch == 90; }
 };
 
 // Every reason why a kernel of class `arch` cannot run the problem on such a device; empty: it can.
-std::vector<std::string> reasons(const Problem& problem, const Caps& caps, int arch,
-                                 std::span<const Tile> table = tile_table());
+std::vector<std::string> reasons(const Problem& problem, const Caps& caps, int arch, std::span<const Tile> table);
 
 // The problem has no reasons against it.
-Decision decide(const Problem& problem, const TileMap& tiles, const Caps& caps, int arch,
-                std::span<const Tile> table = tile_table());
+Decision decide(const Problem& problem, const TileMap& tiles, const Caps& caps, int arch, std::span<const Tile> table);
+inline std::vector<std::string> reasons(const Problem& problem, const Caps& caps, int arch) {
+  return reasons(problem, caps, arch, tiles_of(arch));
+}
+inline Decision decide(const Problem& problem, const TileMap& tiles, const Caps& caps, int arch) {
+  return decide(problem, tiles, caps, arch, tiles_of(arch));
+}
 
 // Blocks of such a kernel that one multiprocessor holds, by shared memory and threads; what registers allow is known
 // once it is compiled.
 int resident_blocks(const Caps& caps, std::int64_t smem_bytes, int threads);
+// Blocks of a launch that live until all work is done: one on each multiprocessor.
+int persistent_blocks(const Caps& caps, std::int64_t items);
 
 }  // namespace tessera::gpu

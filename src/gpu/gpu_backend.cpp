@@ -28,10 +28,13 @@ void check_workspace(const Workspace& given, std::size_t needed) {
 GpuBackend::GpuBackend(std::string name, const Engine& engine, int arch, std::span<const Tile> table)
     : name_(std::move(name)), variant_("sm_" + std::to_string(arch)), engine_(engine), arch_(arch), table_(table) {}
 
+GpuBackend::GpuBackend(std::string name, const Engine& engine, int arch)
+    : GpuBackend(std::move(name), engine, arch, tiles_of(arch)) {}
+
 std::string GpuBackend::missing() const { return engine_.missing(); }
 
 std::string GpuBackend::about() const {
-  std::string text = "tensor cores (mma.sync) on ";
+  std::string text = arch_ == 90 ? "tensor cores (wgmma) on " : "tensor cores (mma.sync) on ";
   for (int i = 0; i < engine_.devices(); ++i) text += (i ? ", " : "") + engine_.caps(i).name;
   return text;
 }
@@ -74,11 +77,14 @@ void GpuBackend::run(const PlanData& plan, const Inputs& in, const Outputs& out,
   const Kernel& forward = state.forward();
   const Kernel* const combine = d.spec.split ? &state.combine() : nullptr;
   const Kernel* const prepare = d.prepare ? &state.prepare() : nullptr;
-  const LaunchParams params(engine_, p, plan.tiles, d, state.runs(exec.stream), in, out, exec);
+  const LaunchParams params(engine_, p, plan.tiles, d, state.runs(exec.stream), state.dealt(exec.stream), in, out,
+                            exec);
   const std::int64_t tiles = params.forward().tiles * d.units;
   if (tiles == 0) return;  // packed sequences without queries
   if (prepare) params.prepare(engine_, *prepare, device, exec.stream);
-  engine_.launch(device, exec.stream, forward, tiles * d.splits, params.bytes().data(), params.bytes().size());
+  const std::int64_t items = tiles * d.splits;
+  const std::int64_t blocks = d.persistent() ? persistent_blocks(engine_.caps(device), items) : items;
+  engine_.launch(device, exec.stream, forward, blocks, params.bytes().data(), params.bytes().size());
   // The kernel that combines knows no mods; what it takes stands first.
   if (combine) {
     static const std::size_t bytes = emit::forward_param_bytes({});

@@ -17,7 +17,8 @@ class GpuBackend final : public Backend {
  public:
   // One class of kernels on one engine: name "cuda", arch 80 is `cuda:sm_80`. Engine and table outlive this; a table of
   // one row pins a tile (bench/gpu/sweep.cpp).
-  GpuBackend(std::string name, const Engine& engine, int arch, std::span<const Tile> table = tile_table());
+  GpuBackend(std::string name, const Engine& engine, int arch, std::span<const Tile> table);
+  GpuBackend(std::string name, const Engine& engine, int arch);
   std::string_view name() const override { return name_; }
   std::string_view variant() const override { return variant_; }
   DeviceType device() const override { return DeviceType::cuda; }

@@ -61,30 +61,56 @@ const Kernel& State::load(Slot& slot, const KernelText& text) const {
   return kernel;
 }
 
+// make(): the bytes, once. Where they are now.
+template <class Make>
+const char* State::uploaded(Upload& upload, Stream stream, const Make& make) const {
+  if (!upload.done.load(std::memory_order_acquire)) {
+    const std::scoped_lock lock(uploading_);
+    if (!upload.done.load(std::memory_order_relaxed)) {  // else by another thread meanwhile
+      const std::vector<char> bytes = make();
+      upload.memory = engine_.constant(device_, bytes.data(), bytes.size());
+      upload.done.store(true, std::memory_order_release);
+    }
+  }
+  engine_.keep(device_, stream, upload.memory);
+  return static_cast<const char*>(upload.memory.get());
+}
+
+namespace {
+
+// Two lists, one behind the other.
+template <class A, class B>
+std::vector<char> joined(const std::vector<A>& a, const std::vector<B>& b) {
+  const std::size_t first = a.size() * sizeof(A), second = b.size() * sizeof(B);
+  std::vector<char> all(std::max<std::size_t>(1, first + second));
+  if (first > 0) std::memcpy(all.data(), a.data(), first);
+  if (second > 0) std::memcpy(all.data() + first, b.data(), second);
+  return all;
+}
+
+}  // namespace
+
 DeviceRuns State::runs(Stream stream) const {
   if (!decision_.runs) return {};
-  if (uploaded_.load(std::memory_order_acquire)) {
-    engine_.keep(device_, stream, run_memory_);
-    return device_runs_;
-  }
-  const std::scoped_lock lock(uploading_);
-  if (uploaded_.load(std::memory_order_relaxed)) {  // by another thread meanwhile
-    engine_.keep(device_, stream, run_memory_);
-    return device_runs_;
-  }
-  WorkList list;
-  fixed_work_list(problem_, decision_, list);
-  const std::size_t range_bytes = list.ranges.size() * sizeof(RunRange), run_bytes = list.runs.size() * sizeof(KeyRun);
-  std::vector<char> all(std::max<std::size_t>(1, range_bytes + run_bytes));
-  if (range_bytes > 0) std::memcpy(all.data(), list.ranges.data(), range_bytes);
-  if (run_bytes > 0) std::memcpy(all.data() + range_bytes, list.runs.data(), run_bytes);
-  run_memory_ = engine_.constant(device_, all.data(), all.size());
-  const char* const memory = static_cast<const char*>(run_memory_.get());
-  device_runs_ = {reinterpret_cast<const RunRange*>(memory), reinterpret_cast<const KeyRun*>(memory + range_bytes),
-                  list.batch, list.head, list.tiles};
-  uploaded_.store(true, std::memory_order_release);
-  engine_.keep(device_, stream, run_memory_);
-  return device_runs_;
+  const char* const memory = uploaded(run_memory_, stream, [&] {
+    WorkList list;
+    fixed_work_list(problem_, decision_, list);
+    const std::size_t range_bytes = list.ranges.size() * sizeof(RunRange);
+    device_runs_ = {nullptr, reinterpret_cast<const KeyRun*>(range_bytes), list.batch, list.head, list.tiles};
+    return joined(list.ranges, list.runs);
+  });
+  DeviceRuns runs = device_runs_;
+  runs.ranges = reinterpret_cast<const RunRange*>(memory);
+  runs.runs = reinterpret_cast<const KeyRun*>(memory + reinterpret_cast<std::uintptr_t>(device_runs_.runs));
+  return runs;
+}
+
+DeviceDeal State::dealt(Stream stream) const {
+  if (!decision_.dealt) return {};
+  const DealList& lists = *decision_.dealt;
+  const char* const memory = uploaded(deal_memory_, stream, [&] { return joined(lists.begin, lists.list); });
+  const auto* const begin = reinterpret_cast<const unsigned*>(memory);
+  return {begin + lists.begin.size(), begin};
 }
 
 void State::print(std::ostream& out) const {

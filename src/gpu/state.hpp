@@ -37,6 +37,8 @@ class State final : public plans::Details {
 
   // The work list, uploaded when it is asked for first; nothing where the plan has none.
   DeviceRuns runs(Stream stream) const;
+  // The same for the lists of a persistent kernel's blocks.
+  DeviceDeal dealt(Stream stream) const;
 
  private:
   using Slot = std::atomic<const Kernel*>;
@@ -52,10 +54,16 @@ class State final : public plans::Details {
   const Cost cost_;
   const Problem problem_;
   mutable Slot forward_ = nullptr, combine_ = nullptr, prepare_ = nullptr;
+  // What all calls read, on the device from the first one on.
+  struct Upload {
+    std::atomic<bool> done = false;
+    std::shared_ptr<void> memory;
+  };
+  template <class Make>
+  const char* uploaded(Upload& upload, Stream stream, const Make& make) const;
   mutable std::mutex uploading_;
-  mutable std::atomic<bool> uploaded_ = false;
-  mutable std::shared_ptr<void> run_memory_;
-  mutable DeviceRuns device_runs_;
+  mutable Upload run_memory_, deal_memory_;
+  mutable DeviceRuns device_runs_;  // pointers: offsets in that memory
 };
 
 }  // namespace tessera::gpu

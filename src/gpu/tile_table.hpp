@@ -15,6 +15,9 @@ struct Tile {
   int q_tile, k_tile, warps, stages, blocks = 1;
   int early = 3;             // steps of 16 keys that are exponentiated before products with values begin
   bool q_registers = false;  // a warp holds its queries in registers
+  // Class 90 (tile_table_sm90.hpp): places for values and queries, and whether warpgroups take turns.
+  int v_stages = 2, q_buffers = 2;
+  bool ping_pong = true;
   bool operator==(const Tile&) const = default;
 };
 

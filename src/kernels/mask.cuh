@@ -78,7 +78,8 @@ PTX void mask_scores(Scores<S>& x, const Place<S>& at, const typename S::Params&
           const i32 column = n * 8 + e;
           bool attended = false;
 #pragma unroll
-          for (int band = 0; band < bands; ++band) attended = attended || (column >= lo[band] && column < hi[band]);
+          for (int band = 0; band < bands; ++band)
+            attended = attended || ((S::left_open || column >= lo[band]) && column < hi[band]);
           if constexpr (S::masked)
             attended = attended && S::mask((P)at.sequence, (P)at.head_of(row), (P)q, (P)(at.column + column), p);
           float& score = x[m][n][half * 2 + e];

@@ -60,40 +60,58 @@ PTX i64 find_sequence(const i64* tiles_before, i64 batch, u32 units, u32 block) 
   return lo;
 }
 
+// The sequence of block `block`. By a whole warp.
+template <class S>
+PTX i64 sequence_of_block(const ForwardParams& f, u32 block) {
+  const u32 units = (u32)f.heads_q / S::heads;
+  if constexpr (S::packed) {
+    if (block >= f.tiles_before[f.sequences.batch] * units) return -1;
+    return find_sequence(f.tiles_before, f.sequences.batch, units, block);
+  }
+  constexpr u32 queries = S::q_tile / S::heads;
+  return block / (((u32)f.sequences.tokens_q + queries - 1) / queries * units);
+}
+
 // `block`: one for each (query tile, unit) of each sequence; within a sequence the tiles of one unit stand together, so
 // that they find its keys in L2. With masks, the last tiles come first: of a causal mask they are the longest.
+// By any thread; `item` may be in shared memory.
 template <class S>
-PTX Item find_item(const ForwardParams& f, u32 block, u32 split) {
+PTX void fill_item(const ForwardParams& f, u32 block, u32 split, i64 sequence, Item& item) {
   constexpr u32 queries = S::q_tile / S::heads;
+  item.any = false;
+  if (sequence < 0) return;
   const Sequences& s = f.sequences;
   const u32 units = (u32)f.heads_q / S::heads;
-  Item item{};
-  u32 tiles;
-  i64 before;
-  if constexpr (S::packed) {
-    if (block >= f.tiles_before[s.batch] * units) return item;
-    item.sequence = find_sequence(f.tiles_before, s.batch, units, block);
-    before = f.tiles_before[item.sequence];
-    tiles = (u32)(f.tiles_before[item.sequence + 1] - before);
-  } else {
-    tiles = ((u32)s.tokens_q + queries - 1) / queries;
-    item.sequence = block / (tiles * units);
-    before = item.sequence * tiles;
+  {
+    u32 tiles;
+    i64 before;
+    if constexpr (S::packed) {
+      before = f.tiles_before[sequence];
+      tiles = (u32)(f.tiles_before[sequence + 1] - before);
+    } else {
+      tiles = ((u32)s.tokens_q + queries - 1) / queries;
+      before = sequence * tiles;
+    }
+    const u32 local = block - (u32)before * units, unit = local / tiles;
+    u32 tile = local % tiles;
+    if (S::keys != Keys::all) tile = tiles - 1 - tile;
+    item.sequence = sequence, item.unit = unit, item.tile = tile, item.split = split;
+    item.tile_of_all = before + tile;
+    item.first_query = (i32)(tile * queries);
+    item.head = (i32)unit * S::heads;
+    item.head_kv = (i32)unit * S::heads / (f.heads_q / f.heads_kv);
   }
-  const u32 local = block - (u32)before * units;
-  item.unit = local / tiles, item.tile = local % tiles;
-  if (S::keys != Keys::all) item.tile = tiles - 1 - item.tile;
-  item.split = split;
-  item.tile_of_all = before + item.tile;
-  item.first_query = (i32)(item.tile * queries);
-  item.head = (i32)item.unit * S::heads;
-  item.head_kv = item.head / (f.heads_q / f.heads_kv);
-
-  const Sequence at = sequence_of(s, item.sequence);
-  if (at.errors != 0 && threadIdx.x == 0 && s.error) ptx::atomic_or(s.error, at.errors);
+  const Sequence at = sequence_of(s, sequence);
+  if (at.errors != 0 && threadIdx.x % 32 == 0 && s.error) ptx::atomic_or(s.error, at.errors);
   item.q_begin = at.q_begin, item.k_begin = at.k_begin;
   item.n_q = (i32)at.queries, item.n_k = (i32)at.keys, item.offset = at.q_offset;
   item.any = item.first_query < item.n_q;
+}
+
+template <class S>
+PTX Item find_item(const ForwardParams& f, u32 block, u32 split) {
+  Item item{};
+  fill_item<S>(f, block, split, sequence_of_block<S>(f, block), item);
   return item;
 }
 

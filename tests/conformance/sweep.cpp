@@ -34,6 +34,7 @@ std::vector<CaseSpec> choose_bases(const Target& target, const Subject& subject,
     if (!fits(subject, options, spec)) continue;
     // A case that cannot be planned is kept: running it shows why.
     const std::optional<Plan> plan = try_plan(target, spec);
+    if (!plan && options.skip_refused) continue;
     if (!plan || kernels.emplace(gpu::kernel_spec(*plan), *plan).second) bases.push_back(spec);
   }
   return bases;
@@ -61,6 +62,7 @@ Sweep choose_sweep(const Target& target, const Subject& subject, const SweepOpti
         const CaseSpec other = vary(base, round * 12 + attempt);
         if (!fits(subject, options, other)) continue;
         const std::optional<Plan> plan = try_plan(target, other);
+        if (!plan && options.skip_refused) continue;
         if (plan && !sweep.kernels.contains(gpu::kernel_spec(*plan))) continue;
         chosen = other;
         break;

@@ -46,6 +46,8 @@ struct SweepOptions {
   std::int64_t kernels = 40;  // distinct ones for each type
   std::int64_t cases = 500;   // for each type
   double most_work = 1e300;   // of a case: padded_work()
+  // Cases that the target refuses to plan are left out: for one that leaves them to another backend. Else they fail.
+  bool skip_refused = false;
 };
 
 // Cases of so many kernels and no other: generated ones while they bring new kernels, then variations of those.

@@ -87,6 +87,33 @@ TEST_F(SimConformance, GeneratedCasesChecked) {
                                   .most_work = most_work / 4}));
 }
 
+// The kernel of Hopper takes fewer cases; these are its corners: each way in which items, tiles, rows and values
+// differ.
+constexpr const char* hopper_cases[] = {
+    "b=2 sq=300 sk=520 hq=2 hkv=1 d=64 dtype=bf16",
+    "b=2 sq=300 sk=520 hq=2 hkv=1 d=64 dtype=bf16 mask=\"causal\"",
+    "sq=290 sk=290 d=64 dtype=bf16 mask=\"causal\" offset=-20",
+    "sq=290 sk=290 d=64 dtype=bf16 family=nan_masked mask=\"causal\"",
+    "sq=290 sk=290 d=64 dtype=bf16 family=nan_attended mask=\"causal\"",
+    "sq=140 sk=390 d=64 dtype=bf16 mask=\"causal\" scale=-0.2",
+    "sq=140 sk=390 d=64 dtype=bf16 mask=\"causal\" family=huge",
+    "sq=140 sk=390 d=64 dtype=bf16 mask=\"causal\" family=growing",
+    "sq=70 sk=390 d=40 dtype=f16 out=f32 family=growing",
+    "sq=140 sk=390 d=72 dv=128 dtype=bf16 mask=\"window(100, 30)\" sinks=1",
+    "sq=140 sk=390 d=256 dtype=bf16 mask=\"causal\"",
+    "packed=100/100,0/50,130/300,5/0 hq=2 hkv=1 d=72 dtype=f16 mask=\"causal\" invariant=1",
+    "b=2 sq=290 sk=290 hq=4 hkv=2 d=16 dtype=bf16 mask=\"documents(ids) & causal\" score=\"softcap(5)\"",
+    "sq=3 sk=2000 hq=1 hkv=1 d=64 dtype=bf16",
+};
+void expect_hopper(const std::string& backend, std::size_t step) {
+  for (std::size_t i = 0; i < std::size(hopper_cases); i += step) {
+    const Outcome outcome = run_case(subject(backend), parse_case(hopper_cases[i]));
+    EXPECT_TRUE(outcome.passed()) << hopper_cases[i] << '\n' << outcome.failure;
+  }
+}
+TEST_F(SimConformance, Hopper) { expect_hopper("sim:sm_90", 1); }
+TEST_F(SimConformance, HopperChecked) { expect_hopper("checked:sm_90", 5); }
+
 // Of each named case one type, and of the cases one half by the seed: they need some 300 kernels otherwise.
 // TESSERA_SIM_NAMED=1 runs all. Several at a time, each compiles what it needs.
 TEST_F(SimConformance, NamedCases) {

@@ -33,23 +33,34 @@ class Registered final : public DeviceMemory {
 struct Machine {
   sim::Engine engine;
   gpu::GpuBackend backend;
-  Machine(const char* name, const std::string& folder, bool checked)
-      : engine(sim::EngineOptions{.checked = checked, .folder = folder, .vary = checked}), backend(name, engine, 80) {}
+  Machine(const char* name, const std::string& folder, bool checked, int arch)
+      : engine(sim::EngineOptions{.checked = checked, .folder = folder, .vary = checked, .caps = caps(arch)}),
+        backend(name, engine, arch) {}
+
+ private:
+  static gpu::Caps caps(int arch) {
+    if (arch == 80) return sim::emulated_sm80();
+    gpu::Caps made = sim::emulated_sm90();
+    made.sms = 3;
+    return made;
+  }
 };
-Machine* machines[2];
+Machine* machines[2][2];
 
 }  // namespace
 
 void append_sim(const std::string& folder) {
   const char* const given = std::getenv("TESSERA_SIM_CACHE");
   const std::string where = !folder.empty() ? folder : given ? given : "";
-  for (const bool checked : {false, true}) {
-    Machine& machine = *(machines[checked] = new Machine(checked ? "checked" : "sim", where, checked));
-    append_backend(machine.backend);
-    set_memory(machine.backend.full_name(), [] { return std::make_unique<Registered>(); });
-  }
+  for (const int arch : {80, 90})
+    for (const bool checked : {false, true}) {
+      Machine*& machine = machines[arch == 90][checked];
+      machine = new Machine(checked ? "checked" : "sim", where, checked, arch);
+      append_backend(machine->backend);
+      set_memory(machine->backend.full_name(), [] { return std::make_unique<Registered>(); });
+    }
 }
 
-const sim::Engine& sim_engine(bool checked) { return machines[checked]->engine; }
+const sim::Engine& sim_engine(bool checked, int arch) { return machines[arch == 90][checked]->engine; }
 
 }  // namespace tessera::conformance

@@ -6,9 +6,11 @@
 
 namespace tessera::conformance {
 
-// Appends `sim:sm_80`, and `checked:sm_80` whose kernels are compiled with the checks of the machine. Compiled kernels
-// stay in `folder` (empty: TESSERA_SIM_CACHE, else sim-cache in the working folder). Once, before anything is planned.
+// Appends `sim:sm_80` and `sim:sm_90`, and `checked:sm_80` and `checked:sm_90` whose kernels are compiled with the
+// checks of the machine. Those of sm_90 have few multiprocessors, so that each block has several items. Compiled
+// kernels stay in `folder` (empty: TESSERA_SIM_CACHE, else sim-cache in the working folder). Once, before anything is
+// planned.
 void append_sim(const std::string& folder = {});
-const sim::Engine& sim_engine(bool checked);
+const sim::Engine& sim_engine(bool checked, int arch = 80);
 
 }  // namespace tessera::conformance

@@ -73,6 +73,39 @@ std::vector<Specialisation> specialisations() {
   };
 }
 
+// Class 90: queries x keys, places for keys and values, for queries.
+emit::ForwardSpec hopper(int dim, int q_tile, int k_tile, int stages, int q_buffers = 2) {
+  emit::ForwardSpec s = tile(dim, q_tile, q_tile / 16, 1, stages);
+  s.arch = 90, s.k_tile = k_tile, s.v_stages = stages, s.q_buffers = q_buffers, s.narrow = true;
+  return s;
+}
+
+std::vector<Specialisation> hopper_specialisations() {
+  using emit::ForwardSpec;
+  using emit::Keys;
+  const ForwardSpec d128 = hopper(128, 128, 128, 2);
+  const auto causal = [](ForwardSpec s) {
+    s = with_bands(s);
+    s.left_open = true;
+    return s;
+  };
+  return {
+      {"d128", d128},
+      {"d128 causal f16 packed",
+       with(causal(d128), [](ForwardSpec& s) { s.dtype = s.out_dtype = DType::f16, s.packed = true; })},
+      {"d64 causal, three warpgroups", causal(hopper(64, 192, 128, 3))},
+      {"d64, four warpgroups", hopper(64, 256, 64, 4)},
+      {"d256 causal", causal(hopper(256, 128, 64, 2, 1))},
+      {"d72/40 two bands, sinks, lengths",
+       with(with_bands(hopper(72, 128, 128, 2), 2),
+            [](ForwardSpec& s) { s.dim_v = 40, s.sinks = s.packed = s.lengths = true; })},
+      {"d128 split, f32", with(d128, [](ForwardSpec& s) { s.out_dtype = DType::f32, s.split = true; })},
+      {"d128 alibi, causal", causal(d128), "s + slope[h] * real(k - q)"},
+      {"d128 documents, runs", with(d128, [](ForwardSpec& s) { s.keys = Keys::runs; }), "",
+       "(ids:int[q] == ids:int[k]) & (k <= q)"},
+  };
+}
+
 emit::ForwardSpec complete(const Specialisation& given) {
   emit::ForwardSpec s = given.spec;
   const auto types = [](const Graph& graph) {
@@ -90,18 +123,20 @@ class KernelsByNvrtc : public ::testing::Test {
   void SetUp() override {
     if (!compiler.about().missing.empty()) GTEST_SKIP() << compiler.about().missing;
   }
-  void expect_clean(const char* what, const gpu::KernelText& text, int device, int spilled) {
+  // What the assembler said; empty: there is no code for the device from this NVRTC.
+  std::string expect_clean(const char* what, const gpu::KernelText& text, int device, int spilled) {
     std::string arch;
     try {
       arch = compiler.arch_for(device);
     } catch (const Error&) {  // an NVRTC that is older than the device
-      return;
+      return {};
     }
     const cuda::KernelImage image = compiler.compile(text, arch);
     EXPECT_LE(image.spill_bytes, spilled) << what << ' ' << arch << '\n' << image.log;
     EXPECT_LE(image.stack_bytes, spilled) << what << ' ' << arch << '\n' << image.log;
     EXPECT_FALSE(image.log.find("warning") != std::string::npos) << image.log;
     std::cout << "  " << arch << ' ' << what << ": " << image.registers << " registers\n";
+    return image.log;
   }
   cuda::Notes notes;
   cuda::Compiler compiler{cuda::nvrtc_places("", cuda::settings_from_environment().nvrtc), 0, notes};
@@ -115,6 +150,14 @@ TEST_F(KernelsByNvrtc, NothingIsSpilled) {
     const gpu::KernelText text = emit::forward_text(complete(one));
     expect_clean(one.what, text, i % 2 ? 90 : others[i / 2 % std::size(others)], one.spilled);
     ++i;
+  }
+}
+// C75..: products that wait for each other, or fences that the assembler had to add.
+TEST_F(KernelsByNvrtc, HopperProductsRunOn) {
+  for (const Specialisation& one : hopper_specialisations()) {
+    const gpu::KernelText text = emit::forward_text(complete(one));
+    const std::string log = expect_clean(one.what, text, 90, one.spilled);
+    EXPECT_EQ(log.find("(C75"), std::string::npos) << one.what << '\n' << log;
   }
 }
 TEST_F(KernelsByNvrtc, Combine) {
