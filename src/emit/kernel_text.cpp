@@ -13,6 +13,7 @@
 #include "kernels/layout_sm90.cuh"
 #include "kernels/params.cuh"
 #include "kernels/params_sm90.cuh"
+#include "mods/bounds.hpp"
 #include "mods/graph.hpp"
 #include "problem/fail.hpp"
 
@@ -149,6 +150,7 @@ void write_spec(std::ostream& out, const ForwardSpec& s) {
   flag("split", s.split), flag("lse", s.lse), flag("sinks", s.sinks);
   flag("left_open", s.left_open || s.keys != Keys::bands);
   flag("scored", !s.score.nodes.empty()), flag("masked", !s.mask.nodes.empty());
+  flag("drifting", mods::dependence(s.score).key);
   out << "  static constexpr tessera_kernels::Keys keys = tessera_kernels::Keys::" << word(s.keys) << ";\n"
       << "  using Position = " << position_type(s.narrow) << ";\n"
       << "  PTX float score(float s, Position b, Position h, Position q, Position k, const Params& p) {\n"

@@ -53,16 +53,19 @@ struct Forward {
     __syncthreads();
   }
 
-  // After a pass: whether rows came out infinite or NaN that another pass may mend, selecting. The references of those
-  // whose sums are so run from then on; the others', too, if selecting has not helped.
+  // After a pass: whether rows came out infinite or NaN that another pass may mend; all threads agree. Where the sum of
+  // a fixed reference is so, the row runs from then on, and so it does where selecting has not helped; else it is V
+  // that is not finite, or not for this row to see, and the block selects.
   DEVICE bool goes_again() {
     const int rows = rows_of<S>(item);
-    const u32 lost = rows_not_finite<S>(o, rows);
     const u32 overflown = is_reference_fixed<S> ? rows_not_finite<S>(softmax.rounded_sum, rows) : 0;
-    const u32 more = (lost | overflown) & ~softmax.careful;
-    const bool again = selecting() ? more != 0 : (lost | overflown) != 0;
-    softmax.careful |= selecting() ? more : overflown;
-    return again;
+    const u32 lost = rows_not_finite<S>(o, rows) | overflown;
+    const u32 runs = (selecting() ? lost : overflown) & ~softmax.careful;
+    const bool select = !selecting() && (lost & ~runs) != 0;
+    softmax.careful |= runs;
+    if (!ptx::syncthreads_or(runs != 0 || select)) return false;
+    if (ptx::syncthreads_or(select)) softmax.careful |= Softmax<S>::selecting;
+    return true;
   }
 
   // The tile of a round, with its bit, or no_tile. Where they are walked: those of the first rounds, and those after,
@@ -207,8 +210,7 @@ PTX void forward_sm80(const typename S::Params& p) {
     else work.stream_single();
     // Queries without keys: what they are made of may still be on its way where O is to leave.
     ptx::cp_async_wait<0>();
-    if (!ptx::syncthreads_or(work.goes_again())) break;
-    work.softmax.careful |= Softmax<S>::selecting;
+    if (!work.goes_again()) break;
   }
   store_results<S>(work.o, work.softmax, s, p.f, item);
   if (work.selecting()) {

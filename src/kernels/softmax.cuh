@@ -15,7 +15,8 @@
 //   are left for what comes later. A row that needs more comes out infinite or NaN, and goes again, running
 //   (forward_sm80.cuh). The largest P is not 1 then, but rounded; O is divided by the sum of rounded P, which a product
 //   with ones gives, so that a row of one large P is exact again. What is left is within the rounding of a 16-bit
-//   result: this is for bf16 with such results.
+//   result: this is for bf16 with such results. Score changes that see where a key stands, such as ALiBi, may lead far
+//   away from the first tile: with those every row would go twice, so they run.
 // Must not know: masks, where tiles come from.
 #pragma once
 #include "tile.cuh"
@@ -28,7 +29,7 @@ PTX constexpr bool holds_large_numbers(bf16) { return true; }
 PTX constexpr bool holds_large_numbers(f16) { return false; }
 template <class S>
 constexpr bool is_reference_fixed = holds_large_numbers(typename S::Element{}) && sizeof(typename S::Output) == 2 &&
-                                    !(S::split && S::lse);
+                                    !(S::split && S::lse) && !S::drifting;
 // Which sums there are: of P as it is multiplied with V, and before it is rounded, which LSE needs always.
 template <class S>
 constexpr bool has_rounded_sums = is_reference_fixed<S>;
@@ -49,8 +50,8 @@ struct Softmax {
   float minus_b[Sh::row_groups][2];      // of the tile in hand
   // Why a tile needs more than exponentials, in one register; 0: all rows of the warp have a reference, fixed and not
   // huge. A bit for each row of the lane that is running, and two more.
-  static constexpr u32 unsettled = 1u << 31, selecting = 1u << 30;
-  u32 careful = is_reference_fixed<S> ? 0u : 0xfu;
+  static constexpr u32 unsettled = 1u << 31, selecting = 1u << 30, running = 0xfu;
+  u32 careful = is_reference_fixed<S> ? 0u : running;
 
   // Another pass over the keys.
   DEVICE void clear() {
@@ -82,7 +83,7 @@ struct Softmax {
     for_rows([&](int m, int half) { top[m][half] = ptx::max(top[m][half], ptx::shfl_xor(top[m][half], 1)); });
     for_rows([&](int m, int half) { top[m][half] = ptx::max(top[m][half], ptx::shfl_xor(top[m][half], 2)); });
     float furthest = 0.0f;
-    bool settled = true;
+    bool settled = (careful & running) == 0;  // of the warp: it comes here together or not at all
     for_rows([&](int m, int half) {
       float t = ptx::max(before[m][half], top[m][half]);
       if (is_reference_fixed<S> && (careful >> (m * 2 + half) & 1) == 0 && before[m][half] != -ptx::infinity())

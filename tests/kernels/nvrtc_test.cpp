@@ -17,7 +17,8 @@ struct Specialisation {
   const char* what;
   emit::ForwardSpec spec;
   std::string score{}, mask{};
-  // Bytes that may be spilled: masks that read tensors, outside of the products, where the output fills the registers.
+  // Bytes that may be spilled where 32 rows of dim 128 fill the registers: a few sums that LSE needs beside those of
+  // rounded probabilities, and, outside of the products, what masks that read tensors need.
   int spilled = 0;
 };
 
@@ -42,8 +43,10 @@ std::vector<Specialisation> specialisations() {
   const ForwardSpec d64 = tile(64, 128, 4, 2), d128 = tile(128, 128, 4, 2), d256 = tile(256, 128, 8, 1);
   const ForwardSpec rows_16 = tile(128, 16, 1, 1);
   return {
-      {"d128", d128},
-      {"d128 causal", with_bands(d128)},
+      {"d128", d128, "", "", 48},
+      {"d128 causal", with_bands(d128), "", "", 48},
+      {"d128 without LSE", with(d128, [](ForwardSpec& s) { s.lse = false; })},
+      {"d128 causal without LSE", with(with_bands(d128), [](ForwardSpec& s) { s.lse = false; })},
       {"d128 one stage", with_bands(tile(128, 128, 4, 2, 1))},
       {"d64 causal f16", with(with_bands(d64), [](ForwardSpec& s) { s.dtype = s.out_dtype = DType::f16; })},
       {"d64, queries in registers", with(d64, [](ForwardSpec& s) { s.q_registers = true; })},
@@ -53,14 +56,14 @@ std::vector<Specialisation> specialisations() {
       {"d72/40 packed, two bands, sinks",
        with(with_bands(tile(72, 128, 4, 2), 2), [](ForwardSpec& s) { s.dim_v = 40, s.packed = s.sinks = true; })},
       {"d192/128", with(tile(192, 128, 8, 1), [](ForwardSpec& s) { s.dim_v = 128; })},
-      {"d128 paged", with(d128, [](ForwardSpec& s) { s.paged = s.lengths = true; })},
+      {"d128 paged", with(d128, [](ForwardSpec& s) { s.paged = s.lengths = true; }), "", "", 48},
       {"d128 paged decode, split, heads", with(with_bands(rows_16),
                                                [](ForwardSpec& s) {
                                                  s.paged = s.lengths = s.split = s.packed = true;
                                                  s.heads = 8;
                                                })},
       {"d128 strided by 4 and 2", with(d128, [](ForwardSpec& s) { s.q_copy = s.k_copy = 4, s.v_copy = s.o_copy = 2; })},
-      {"d128 softcap, causal", with_bands(d128), "30 * tanh(s / 30)"},
+      {"d128 softcap, causal", with_bands(d128), "30 * tanh(s / 30)", "", 48},
       {"d128 alibi, causal, narrow", with(with_bands(d128), [](ForwardSpec& s) { s.narrow = true; }),
        "s + slope[h] * real(k - q)"},
       {"d64 alibi", d64, "s + slope[h] * real(k - q)"},
