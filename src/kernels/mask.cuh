@@ -63,8 +63,8 @@ PTX void mask_scores(Scores<S>& x, const Place<S>& at, const typename S::Params&
       // Columns [lo, hi) of each band; without bands: all.
       constexpr int bands = S::keys == Keys::bands && S::bands > 0 ? S::bands : 1;
       i32 lo[bands], hi[bands];
-      lo[0] = 0x80000000, hi[0] = end;
-      if constexpr (S::keys == Keys::bands) {
+      lo[0] = 0x80000000, hi[0] = S::keys == Keys::bands && S::bands == 0 ? lo[0] : end;
+      if constexpr (S::keys == Keys::bands && S::bands > 0) {
 #pragma unroll
         for (int band = 0; band < bands; ++band) {
           lo[band] = (i32)clamp(q + p.f.band_lo[band], 0, at.n_k) - at.column;

@@ -104,6 +104,7 @@ constexpr const char* hopper_cases[] = {
     "packed=100/100,0/50,130/300,5/0 hq=2 hkv=1 d=72 dtype=f16 mask=\"causal\" invariant=1",
     "b=2 sq=290 sk=290 hq=4 hkv=2 d=16 dtype=bf16 mask=\"documents(ids) & causal\" score=\"softcap(5)\"",
     "sq=3 sk=2000 hq=1 hkv=1 d=64 dtype=bf16",
+    "sq=70 sk=90 d=16 dtype=f16 mask=\"(k <= q) & (k > q)\"",
 };
 void expect_hopper(const std::string& backend, std::size_t step) {
   for (std::size_t i = 0; i < std::size(hopper_cases); i += step) {
