@@ -17,6 +17,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardSpec& s) {
   out << "forward sm_" << s.arch << ' ' << s.dtype << " -> " << s.out_dtype << ", dim " << s.dim << '/' << s.dim_v
       << ", tile " << s.q_tile << 'x' << s.k_tile << ", warps " << s.warps << " x " << s.blocks << ", stages "
       << s.stages;
+  if (s.fixed) out << ", fixed reference";
   if (s.q_registers) out << ", q in registers";
   if (s.early != 3) out << ", early " << s.early;
   if (s.arch == 90)

@@ -27,7 +27,9 @@ struct ForwardSpec {
   int warps = 4, stages = 2;  // stages: places in shared memory for tiles of keys and values, 1 to 4
   int blocks = 1;             // of a multiprocessor, which the compiler keeps registers for
   bool q_registers = false;   // a warp holds its queries in registers: small dims
-  int early = 3;              // steps of 16 keys that are exponentiated before a tile's products with values begin
+  // The softmax is relative to the largest score of a row's first tile (kernels/softmax.cuh): bf16 with 16-bit results.
+  bool fixed = false;
+  int early = 3;  // steps of 16 keys that are exponentiated before a tile's products with values begin
   // Class 90: warps consume, in warpgroups of 64 rows; `stages` are those of keys.
   int v_stages = 2, q_buffers = 2;
   bool ping_pong = true;  // warpgroups take turns at the tensor core

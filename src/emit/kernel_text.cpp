@@ -13,7 +13,6 @@
 #include "kernels/layout_sm90.cuh"
 #include "kernels/params.cuh"
 #include "kernels/params_sm90.cuh"
-#include "mods/bounds.hpp"
 #include "mods/graph.hpp"
 #include "problem/fail.hpp"
 
@@ -80,6 +79,8 @@ void check(const ForwardSpec& s) {
   require(s.k_tile >= 16 && s.k_tile <= 256 && s.k_tile % 16 == 0, s, "keys come in steps of 16, at most 256");
   require(s.stages >= 1 && s.stages <= 4, s, "1 to 4 stages");
   require(s.early >= 1, s, "at least one step is exponentiated early");
+  require(!s.fixed || (s.arch == 80 && s.dtype == DType::bf16 && s.out_dtype == s.dtype && !(s.split && s.lse)), s,
+          "a fixed reference is for bf16 with results of bf16, and not for partial ones beside LSE");
   require(s.heads >= 1 && s.heads <= s.q_tile, s, "a tile has at least one query");
   for (const int bytes : {s.q_copy, s.k_copy, s.v_copy, s.o_copy})
     require(one_of(bytes, {16, 8, 4, 2}), s, "copies are of 16, 8, 4 or 2 bytes");
@@ -150,7 +151,7 @@ void write_spec(std::ostream& out, const ForwardSpec& s) {
   flag("split", s.split), flag("lse", s.lse), flag("sinks", s.sinks);
   flag("left_open", s.left_open || s.keys != Keys::bands);
   flag("scored", !s.score.nodes.empty()), flag("masked", !s.mask.nodes.empty());
-  flag("drifting", mods::dependence(s.score).key);
+  flag("fixed", s.fixed);
   out << "  static constexpr tessera_kernels::Keys keys = tessera_kernels::Keys::" << word(s.keys) << ";\n"
       << "  using Position = " << position_type(s.narrow) << ";\n"
       << "  PTX float score(float s, Position b, Position h, Position q, Position k, const Params& p) {\n"

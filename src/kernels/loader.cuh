@@ -42,7 +42,10 @@ struct TileCopy {
   // a row that is not there is never read from.
   template <class E>
   static DEVICE void dense(E* tile, int rows, const E* from, i64 stride) {
-    stride = ptx::made_here(stride);
+    // Copies of nothing, too, want an aligned address, and a tensor of one row may have any stride, one of none any
+    // address.
+    stride = rows > 1 ? ptx::made_here(stride) : 0;
+    from = reinterpret_cast<const E*>(reinterpret_cast<u64>(from) & ~(u64)(Bytes - 1));
     const u32 thread = ptx::thread_here();
     const int first = (int)(thread / lanes), column = (int)(thread % lanes) * width;
     from += first * stride + column;

@@ -15,8 +15,8 @@
 //   are left for what comes later. A row that needs more comes out infinite or NaN, and goes again, running
 //   (forward_sm80.cuh). The largest P is not 1 then, but rounded; O is divided by the sum of rounded P, which a product
 //   with ones gives, so that a row of one large P is exact again. What is left is within the rounding of a 16-bit
-//   result: this is for bf16 with such results. Score changes that see where a key stands, such as ALiBi, may lead far
-//   away from the first tile: with those every row would go twice, so they run.
+//   result, times two where few keys matter: this is for bf16 with such results, and the plan says when
+//   (gpu/decision.cpp).
 // Must not know: masks, where tiles come from.
 #pragma once
 #include "tile.cuh"
@@ -25,11 +25,8 @@ namespace tessera_kernels {
 
 constexpr float log2_e = 1.44269504f, ln_2 = 0.693147181f;
 
-PTX constexpr bool holds_large_numbers(bf16) { return true; }
-PTX constexpr bool holds_large_numbers(f16) { return false; }
 template <class S>
-constexpr bool is_reference_fixed = holds_large_numbers(typename S::Element{}) && sizeof(typename S::Output) == 2 &&
-                                    !(S::split && S::lse) && !S::drifting;
+constexpr bool is_reference_fixed = S::fixed;
 // Which sums there are: of P as it is multiplied with V, and before it is rounded, which LSE needs always.
 template <class S>
 constexpr bool has_rounded_sums = is_reference_fixed<S>;

@@ -277,6 +277,7 @@ emit::ForwardSpec spec_of(const KernelShape& shape, const Inputs& in, const Outp
   const auto types = problem::table_dtypes(s.score, in.bind);
   s.score_dtypes.assign(types.begin(), types.end());
   s.split = shape.splits > 1, s.lse = out.lse.defined(), s.sinks = in.sinks.defined();
+  s.fixed = shape.fixed && s.dtype == DType::bf16 && s.out_dtype == s.dtype && !(s.split && s.lse);
   return s;
 }
 

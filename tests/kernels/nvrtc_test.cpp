@@ -25,6 +25,7 @@ struct Specialisation {
 emit::ForwardSpec tile(int dim, int q_tile, int warps, int blocks, int stages = 2) {
   emit::ForwardSpec s;
   s.dim = s.dim_v = dim, s.q_tile = q_tile, s.warps = warps, s.blocks = blocks, s.stages = stages, s.lse = true;
+  s.fixed = true;
   return s;
 }
 template <class Change>
@@ -47,11 +48,14 @@ std::vector<Specialisation> specialisations() {
       {"d128 causal", with_bands(d128), "", "", 48},
       {"d128 without LSE", with(d128, [](ForwardSpec& s) { s.lse = false; })},
       {"d128 causal without LSE", with(with_bands(d128), [](ForwardSpec& s) { s.lse = false; })},
-      {"d128 one stage", with_bands(tile(128, 128, 4, 2, 1))},
-      {"d64 causal f16", with(with_bands(d64), [](ForwardSpec& s) { s.dtype = s.out_dtype = DType::f16; })},
+      {"d128 causal, running reference", with(with_bands(d128), [](ForwardSpec& s) { s.fixed = false; })},
+      {"d128 one stage", with_bands(tile(128, 128, 4, 2, 1)), "", "", 48},
+      {"d64 causal f16",
+       with(with_bands(d64), [](ForwardSpec& s) { s.dtype = s.out_dtype = DType::f16, s.fixed = false; })},
       {"d64, queries in registers", with(d64, [](ForwardSpec& s) { s.q_registers = true; })},
       {"d256 causal", with_bands(d256)},
-      {"d256 one stage, f32", with(tile(256, 128, 8, 1, 1), [](ForwardSpec& s) { s.out_dtype = DType::f32; })},
+      {"d256 one stage, f32",
+       with(tile(256, 128, 8, 1, 1), [](ForwardSpec& s) { s.out_dtype = DType::f32, s.fixed = false; })},
       {"d8", tile(8, 64, 4, 2)},
       {"d72/40 packed, two bands, sinks",
        with(with_bands(tile(72, 128, 4, 2), 2), [](ForwardSpec& s) { s.dim_v = 40, s.packed = s.sinks = true; })},
@@ -60,13 +64,14 @@ std::vector<Specialisation> specialisations() {
       {"d128 paged decode, split, heads", with(with_bands(rows_16),
                                                [](ForwardSpec& s) {
                                                  s.paged = s.lengths = s.split = s.packed = true;
-                                                 s.heads = 8;
+                                                 s.heads = 8, s.fixed = false;
                                                })},
-      {"d128 strided by 4 and 2", with(d128, [](ForwardSpec& s) { s.q_copy = s.k_copy = 4, s.v_copy = s.o_copy = 2; })},
+      {"d128 strided by 4 and 2", with(d128, [](ForwardSpec& s) { s.q_copy = s.k_copy = 4, s.v_copy = s.o_copy = 2; }),
+       "", "", 48},
       {"d128 softcap, causal", with_bands(d128), "30 * tanh(s / 30)", "", 48},
-      {"d128 alibi, causal, narrow", with(with_bands(d128), [](ForwardSpec& s) { s.narrow = true; }),
+      {"d128 alibi, causal, narrow", with(with_bands(d128), [](ForwardSpec& s) { s.narrow = true, s.fixed = false; }),
        "s + slope[h] * real(k - q)"},
-      {"d64 alibi", d64, "s + slope[h] * real(k - q)"},
+      {"d64 alibi", with(d64, [](ForwardSpec& s) { s.fixed = false; }), "s + slope[h] * real(k - q)"},
       {"d128 documents, runs", with(d128, [](ForwardSpec& s) { s.keys = Keys::runs; }), "",
        "(ids:int[q] == ids:int[k]) & (k <= q)", 192},
       {"d64 documents, runs, narrow", with(d64, [](ForwardSpec& s) { s.keys = Keys::runs, s.narrow = true; }), "",
@@ -79,6 +84,7 @@ std::vector<Specialisation> specialisations() {
 // Class 90: queries x keys, places for keys and values, for queries.
 emit::ForwardSpec hopper(int dim, int q_tile, int k_tile, int stages, int q_buffers = 2) {
   emit::ForwardSpec s = tile(dim, q_tile, q_tile / 16, 1, stages);
+  s.fixed = false;
   s.arch = 90, s.k_tile = k_tile, s.v_stages = stages, s.q_buffers = q_buffers, s.narrow = true;
   return s;
 }
@@ -165,7 +171,7 @@ TEST_F(KernelsByNvrtc, HopperProductsRunOn) {
 }
 TEST_F(KernelsByNvrtc, Combine) {
   emit::ForwardSpec s = tile(128, 64, 4, 2);
-  s.split = s.sinks = true;
+  s.split = s.sinks = true, s.fixed = false;
   for (const int device : {80, 90, 120}) expect_clean("combine", emit::combine_text(s), device, 0);
 }
 TEST_F(KernelsByNvrtc, Merge) {
