@@ -23,7 +23,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Flags {
+struct ForwardFlags {
   ShapeFlags shape;
   RunFlags run;
   std::string json;
@@ -53,7 +53,7 @@ struct Measured {
 using Ceiling = Measured<FmaProbe>;
 using Dram = Measured<DramProbe>;
 
-struct Row {
+struct ForwardRow {
   std::shared_ptr<Scene> scene;
   std::shared_ptr<Baseline> baseline;  // nullptr: not asked for
   std::shared_ptr<Ceiling> ceiling;
@@ -84,13 +84,13 @@ std::shared_ptr<Baseline> make_baseline(const Scene& scene, int threads) {
 }
 
 struct Rows {
-  std::vector<std::unique_ptr<Row>> rows;
+  std::vector<std::unique_ptr<ForwardRow>> rows;
   std::vector<Contender*> contenders;
   int errors = 0;
 };
 
 // Everything that is to be measured. A row that cannot be is told and left out; where that leaves none, it is an error.
-Rows make_rows(const Flags& flags) {
+Rows make_rows(const ForwardFlags& flags) {
   Rows made;
   std::map<std::pair<std::string, int>, std::shared_ptr<Ceiling>> ceilings;
   std::map<int, std::shared_ptr<Dram>> drams;
@@ -107,7 +107,7 @@ Rows make_rows(const Flags& flags) {
       std::shared_ptr<Baseline> baseline;
       for (const std::string& name : names) try {
           Prefix prefix = prefix_of(shape);
-          auto row = std::make_unique<Row>();
+          auto row = std::make_unique<ForwardRow>();
           row->plan = plan(describe(inputs_of(shape, anywhere(), prefix), options_of(shape, name)));
           if (!scene) scene = std::make_shared<Scene>(shape), pairs = attended_pairs(shape);
           if (!baseline && !flags.no_standard) baseline = make_baseline(*scene, threads);
@@ -148,7 +148,7 @@ Rows make_rows(const Flags& flags) {
   return made;
 }
 
-nlohmann::ordered_json json_of(const Row& row) {
+nlohmann::ordered_json json_of(const ForwardRow& row) {
   const Shape& s = row.scene->shape();
   const Samples& times = row.contender.samples;
   nlohmann::ordered_json shape{{"b", s.b},     {"sq", s.sq}, {"sk", s.sk}, {"hq", s.hq},
@@ -199,7 +199,7 @@ nlohmann::ordered_json json_of(const Row& row) {
   return json;
 }
 
-int run(const Flags& flags) {
+int run_forward(const ForwardFlags& flags) {
   Answer answer(flags.json);
   Rows made = make_rows(flags);
   const bool waiting = isatty(STDERR_FILENO) == 1;
@@ -249,7 +249,7 @@ int run(const Flags& flags) {
   return made.errors == 0 ? exit_done : exit_failed;
 }
 
-constexpr const char* footer = R"(
+constexpr const char* forward_footer = R"(
 GFLOP/s count unmasked work only, 2 (d + dv) for each attended (query, key) pair, at the fastest repetition. The ceiling
 is the fp32 FMA peak of the instruction set that ran, on as many threads, measured in the same run on random data. All
 rows, ceilings and baselines take turns; each gets --seconds. Spread: between the quartiles, of the median.
@@ -262,7 +262,7 @@ Exit code 1: some of several rows could not be measured, each told in a line on 
 
 void add_bench_forward(CLI::App& bench, Action& chosen) {
   CLI::App* command = bench.add_subcommand("forward", "the forward pass of each combination of the flags");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ForwardFlags>();
   add_shape_flags(*command, flags->shape, Values::list);
   add_threads_flag(*command, flags->run, Values::list, 1);
   add_backend_flags(*command, flags->run, Values::list);
@@ -272,8 +272,8 @@ void add_bench_forward(CLI::App& bench, Action& chosen) {
       ->group("Run");
   command->add_flag("--no-standard", flags->no_standard, "leave standard attention out")->group("Run");
   add_json_flag(*command, flags->json);
-  command->footer(footer + 1);
-  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+  command->footer(forward_footer + 1);
+  command->callback([flags, &chosen] { chosen = [flags] { return run_forward(*flags); }; });
 }
 
 }  // namespace tessera::cli

@@ -23,12 +23,12 @@
 namespace tessera::cli {
 namespace {
 
-struct Flags {
+struct MapsFlags {
   std::string json;
   double seconds = 1;
 };
 
-struct Row {
+struct MapsRow {
   std::string what, mask, result;  // result: said of what came out
   std::int64_t tokens = 0;
   std::size_t bytes = 0;  // of the map and of what is known of the tensors it reads
@@ -53,9 +53,9 @@ tiles::Runs runs_of(const Graph& mask, const mods::Table& table, std::int64_t to
   for (const mods::Summary& summary : summaries) bytes += summary.bytes();
   return runs;
 }
-Row tensor_row(const std::string& what, const std::string& mask, std::int64_t tokens, const mods::Table& table,
-               const std::function<std::string(const tiles::Runs&)>& said) {
-  Row row{what, mask, {}, tokens};
+MapsRow tensor_row(const std::string& what, const std::string& mask, std::int64_t tokens, const mods::Table& table,
+                   const std::function<std::string(const tiles::Runs&)>& said) {
+  MapsRow row{what, mask, {}, tokens};
   const Mask parsed = parse_mask(mask);
   row.result = said(runs_of(parsed.graph(), table, tokens, row.bytes));
   row.contender.sample = [=] {
@@ -64,11 +64,11 @@ Row tensor_row(const std::string& what, const std::string& mask, std::int64_t to
   };
   return row;
 }
-Row band_row(std::int64_t tokens) {
+MapsRow band_row(std::int64_t tokens) {
   constexpr int calls = 1000;  // a clock reading costs some 30 ns
   const std::string text = "causal & window(1023, 0)";
   const Mask mask = parse_mask(text);
-  Row row{"a band", text, fmt::format("{} band", TileMap(mask).bands().size()), tokens, sizeof(TileMap)};
+  MapsRow row{"a band", text, fmt::format("{} band", TileMap(mask).bands().size()), tokens, sizeof(TileMap)};
   row.contender.sample = [=] {
     std::size_t bands = 0;
     const double s = seconds_of([&] {
@@ -78,8 +78,8 @@ Row band_row(std::int64_t tokens) {
   };
   return row;
 }
-Row plan_row(std::int64_t tokens) {
-  Row row{"tracing and planning", "(k <= q) & ((q // 64 - k // 64 < n) | (k < 4))", "a plan", tokens};
+MapsRow plan_row(std::int64_t tokens) {
+  MapsRow row{"tracing and planning", "(k <= q) & ((q // 64 - k // 64 < n) | (k < 4))", "a plan", tokens};
   row.contender.sample = [tokens, n = std::int64_t{0}]() mutable {
     ++n;                                            // a mask that has not been seen before
     const auto anywhere = [&](std::uintptr_t at) {  // nothing is read
@@ -95,7 +95,7 @@ Row plan_row(std::int64_t tokens) {
   return row;
 }
 
-int run(const Flags& flags) {
+int run_maps(const MapsFlags& flags) {
   Answer answer(flags.json);
   constexpr std::int64_t million = 1 << 20, blocks = 256;
   const auto bound = bound_tensors({fmt::format("ids=documents:{},1000", million)});
@@ -107,7 +107,7 @@ int run(const Flags& flags) {
   blocks_of.data = layout.data(), blocks_of.dtype = DType::b8;
   blocks_of.extent[0] = blocks_of.extent[1] = blocks, blocks_of.stride[0] = blocks, blocks_of.stride[1] = 1;
 
-  std::vector<Row> rows;
+  std::vector<MapsRow> rows;
   rows.push_back(tensor_row("1000 documents", "causal & documents(ids)", million, table_of(bound->at(0).tensor),
                             [](const tiles::Runs& runs) {
                               return fmt::format("{} full, {} partial tiles{}", runs.full_tiles(), runs.partial_tiles(),
@@ -121,12 +121,12 @@ int run(const Flags& flags) {
   rows.push_back(band_row(16 * million));
   rows.push_back(plan_row(4096));
   std::vector<Contender*> contenders;
-  for (Row& row : rows) contenders.push_back(&row.contender);
+  for (MapsRow& row : rows) contenders.push_back(&row.contender);
   interleave(contenders, flags.seconds);
 
   Table table({"", "mask", "tokens", "min ms", "median", "spread", "bytes", ""});
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const Row& row : rows) {
+  for (const MapsRow& row : rows) {
     const Samples& times = row.contender.samples;
     table.add({row.what, row.mask, fmt::format("{}", row.tokens), fmt::format("{:.5f}", times.min() * 1e3),
                fmt::format("{:.5f}", times.median() * 1e3), fmt::format("{:.1f} %", times.spread() * 100),
@@ -146,7 +146,7 @@ int run(const Flags& flags) {
   return exit_done;
 }
 
-constexpr const char* footer = R"(
+constexpr const char* maps_footer = R"(
 One thread, tiles of 128 x 128. Bytes: of the map, and of the summaries of the tensor that it reads. Tracing and planning:
 of a lambda that reads no tensor, with its tiles where they are part of the plan.)";
 
@@ -154,14 +154,14 @@ of a lambda that reads no tensor, with its tiles where they are part of the plan
 
 void add_bench_maps(CLI::App& bench, Action& chosen) {
   CLI::App* command = bench.add_subcommand("maps", "finding the tiles of masks, and planning a new one");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<MapsFlags>();
   command->add_option("--seconds", flags->seconds, "of repetitions for each row (1)")
       ->type_name("")
       ->check(CLI::Range(0.001, 3600.0).description(""))
       ->group("Run");
   add_json_flag(*command, flags->json);
-  command->footer(footer + 1);
-  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+  command->footer(maps_footer + 1);
+  command->callback([flags, &chosen] { chosen = [flags] { return run_maps(*flags); }; });
 }
 
 }  // namespace tessera::cli

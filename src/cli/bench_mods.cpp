@@ -18,7 +18,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Flags {
+struct ModsFlags {
   std::vector<std::int64_t> sq{4096}, d{64, 128};
   std::vector<std::string> dtype{"f32"};
   RunFlags run;
@@ -41,7 +41,7 @@ constexpr Variant variants[] = {
     {"16 documents", "causal & documents(ids)", "s", "ids=documents:{0},16"},
 };
 
-struct Row {
+struct ModsRow {
   const Variant* variant = nullptr;
   Shape shape;
   Inputs inputs;
@@ -54,8 +54,8 @@ struct Row {
   double gflops() const { return flops() / contender.samples.min() * 1e-9; }
 };
 
-std::unique_ptr<Row> make_row(const Variant& variant, const Scene& scene, const std::string& backend, int threads) {
-  auto row = std::make_unique<Row>();
+std::unique_ptr<ModsRow> make_row(const Variant& variant, const Scene& scene, const std::string& backend, int threads) {
+  auto row = std::make_unique<ModsRow>();
   row->variant = &variant;
   Shape& s = row->shape = scene.shape();
   s.mask_text = variant.mask, s.mask = parse_mask(s.mask_text);
@@ -73,7 +73,7 @@ std::unique_ptr<Row> make_row(const Variant& variant, const Scene& scene, const 
   return row;
 }
 
-std::vector<Shape> shapes_of(const Flags& flags) {
+std::vector<Shape> shapes_of(const ModsFlags& flags) {
   ShapeFlags asked;
   asked.sq = flags.sq, asked.d = flags.d, asked.dtype = flags.dtype, asked.mask = {"causal"};
   std::vector<Shape> all = shapes(asked);
@@ -83,7 +83,7 @@ std::vector<Shape> shapes_of(const Flags& flags) {
   return all;
 }
 
-int run(const Flags& flags) {
+int run_mods(const ModsFlags& flags) {
   Answer answer(flags.json);
   const std::vector<Shape> all = shapes_of(flags);
   const std::vector<std::string> names = backends_of(flags.run, DeviceType::cpu);  // of scenes on the cpu
@@ -96,7 +96,7 @@ int run(const Flags& flags) {
       for (const int asked : flags.run.threads) {
         const int threads = thread_count(asked);
         const Scene scene(shape);
-        std::vector<std::unique_ptr<Row>> rows;
+        std::vector<std::unique_ptr<ModsRow>> rows;
         std::vector<Contender*> contenders;
         for (const Variant& variant : variants) {
           rows.push_back(make_row(variant, scene, name, threads));
@@ -139,7 +139,7 @@ int run(const Flags& flags) {
   return exit_done;
 }
 
-constexpr const char* footer = R"(
+constexpr const char* mods_footer = R"(
 One head, as many keys as queries. GFLOP/s count unmasked work only, 2 (d + dv) for each attended (query, key) pair, at
 the fastest repetition; of causal: that rate over the rate of plain causal attention in the same turns. What a mask
 reads to find its tiles is part of its time. Tensors are made up, the same in every run.)";
@@ -149,7 +149,7 @@ reads to find its tiles is part of its time. Tensors are made up, the same in ev
 void add_bench_mods(CLI::App& bench, Action& chosen) {
   CLI::App* command =
       bench.add_subcommand("mods", "masks and score changes beside plain causal attention of the same shape");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ModsFlags>();
   add_values(*command, "--sq", flags->sq, "queries and keys (4096)", Values::list)
       ->check(whole_numbers())
       ->group("Shape");
@@ -164,8 +164,8 @@ void add_bench_mods(CLI::App& bench, Action& chosen) {
       ->check(CLI::Range(0.001, 3600.0).description(""))
       ->group("Run");
   add_json_flag(*command, flags->json);
-  command->footer(footer + 1);
-  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+  command->footer(mods_footer + 1);
+  command->callback([flags, &chosen] { chosen = [flags] { return run_mods(*flags); }; });
 }
 
 }  // namespace tessera::cli

@@ -17,7 +17,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Flags {
+struct OverheadFlags {
   ShapeFlags shape;
   RunFlags run;
   std::string json;
@@ -37,7 +37,7 @@ Contender contender(Call call, int calls) {
   }};
 }
 
-int run(const Flags& flags) {
+int run_overhead(const OverheadFlags& flags) {
   Answer answer(flags.json);
   const std::vector<Shape> all = shapes(flags.shape);
   const std::vector<std::string> names = backends_of(flags.run, DeviceType::cpu);  // of scenes on the cpu
@@ -106,7 +106,7 @@ int run(const Flags& flags) {
 void add_bench_overhead(CLI::App& bench, Action& chosen) {
   CLI::App* command =
       bench.add_subcommand("overhead", "what a small call costs beyond its arithmetic (one head, 128 x 64)");
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<OverheadFlags>();
   flags->shape.sq = {128};
   add_shape_flags(*command, flags->shape, Values::one);
   add_threads_flag(*command, flags->run, Values::one, 1);
@@ -120,7 +120,7 @@ void add_bench_overhead(CLI::App& bench, Action& chosen) {
       "The arithmetic is what a further copy of the sequence adds to one call: the time of nine copies less that of "
       "one,\n"
       "over eight. All copies read the same Q, K and V.");
-  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+  command->callback([flags, &chosen] { chosen = [flags] { return run_overhead(*flags); }; });
 }
 
 }  // namespace tessera::cli

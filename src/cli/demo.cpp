@@ -14,7 +14,7 @@
 namespace tessera::cli {
 namespace {
 
-struct Flags {
+struct DemoFlags {
   std::string data = TESSERA_DEMO_DATA;
   RunFlags run;
   int layer = -1, head = -1;
@@ -22,14 +22,14 @@ struct Flags {
   std::string json;
 };
 
-demo::Settings settings_of(const Flags& flags) {
+demo::Settings settings_of(const DemoFlags& flags) {
   const std::vector<std::string> names = backends_of(flags.run);
   if (names.size() != 1) throw Misuse("the demo runs one backend: name it, or leave --backend out for the best");
   return {flags.data,        names[0],         thread_count(flags.run.threads[0]), flags.layer, flags.head,
           flags.first_token, flags.long_tokens};
 }
 
-int run(const Flags& flags) {
+int run_demo(const DemoFlags& flags) {
   const double begin_s = now_s();
   const demo::Settings settings = settings_of(flags);
   Answer answer(flags.json);
@@ -81,7 +81,7 @@ int run(const Flags& flags) {
 }  // namespace
 
 void add_demo(CLI::App& app, Action& chosen) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<DemoFlags>();
   CLI::App* command = app.add_subcommand("demo", "attention of a real model, checked against fp64, on one page");
   command->add_option("--data", flags->data, "folder with minilm.safetensors and minilm.tokens.txt")
       ->capture_default_str();
@@ -98,7 +98,7 @@ void add_demo(CLI::App& app, Action& chosen) {
   add_threads_flag(*command, flags->run, Values::one, 0);
   add_backend_flags(*command, flags->run, Values::one);
   add_json_flag(*command, flags->json);
-  command->callback([flags, &chosen] { chosen = [flags] { return run(*flags); }; });
+  command->callback([flags, &chosen] { chosen = [flags] { return run_demo(*flags); }; });
 }
 
 }  // namespace tessera::cli

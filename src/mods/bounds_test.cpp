@@ -75,9 +75,12 @@ TEST(Bounds, AreNeverWrongOnRandomGraphs) {
       Box box = whole;
       for (int round = 0; round < 6; ++round) {
         const Truth truth = on_every_cell(graph, tables, b, h, box), bounded = bounds(box);
-        RC_ASSERT(bounded == truth || bounded == Truth::mixed);
+        PROPERTY_HOLDS(bounded == truth || bounded == Truth::mixed);
         const bool cell = box.q_end - box.q_begin == 1 && box.k_end - box.k_begin == 1;
-        if (cell && !reals) RC_ASSERT(bounded == truth), ++cells;
+        if (cell && !reals) {
+          PROPERTY_HOLDS(bounded == truth);
+          ++cells;
+        }
         ++boxes, decided += bounded != Truth::mixed, both += truth == Truth::mixed;
         if (round % 2 == 0) {
           box.q_begin = whole.q_begin + choices.pick(static_cast<std::size_t>(whole.q_end - whole.q_begin));
@@ -304,9 +307,9 @@ TEST(Summary, SaysOfRangesWhatTheirElementsSay) {
             }
       const Summary::Entry e = summary.range(first.data(), last.data());
       if (not_numbers) {
-        RC_ASSERT(e.lo == least && e.hi == most && ~e.signature == 0u);
+        PROPERTY_HOLDS(e.lo == least && e.hi == most && ~e.signature == 0u);
       } else {
-        RC_ASSERT(e.lo == lo && e.hi == hi && e.signature == signature);
+        PROPERTY_HOLDS(e.lo == lo && e.hi == hi && e.signature == signature);
       }
     }
   });
@@ -342,7 +345,7 @@ TEST(Summary, SearchesAnswerWithinTheirBounds) {
               lo = std::min(lo, answer), hi = std::max(hi, answer);
             }
       const auto bounds = summary.upper_bound(first.data(), last.data());
-      RC_ASSERT(bounds.lo == lo && bounds.hi == hi);
+      PROPERTY_HOLDS(bounds.lo == lo && bounds.hi == hi);
       ++searches, inner += lo > 0 && hi < t.table.extent[axis];
     }
   });

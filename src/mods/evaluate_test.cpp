@@ -47,8 +47,8 @@ TEST(Evaluate, AgreesWithAnIndependentEvaluation) {
         continue;  // beyond the limits of a text: graph_test.cpp
       }
       const mods::Value got = graph.nodes.empty() ? mods::Value{1, 0} : mods::evaluate(graph, at, tests::tables(graph));
-      if (program[i].type == Type::real) RC_ASSERT(same(got.r, expected[i].r));
-      else RC_ASSERT(got.i == expected[i].i);
+      if (program[i].type == Type::real) PROPERTY_HOLDS(same(got.r, expected[i].r));
+      else PROPERTY_HOLDS(got.i == expected[i].i);
       ++steps, ++seen[static_cast<std::size_t>(program[i].op)];
     }
   });

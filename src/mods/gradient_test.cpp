@@ -45,7 +45,7 @@ TEST(Gradient, AgreesWithFiniteDifferences) {
       graph = builder.finish(tests::build(builder, program).back());
       derivative = mods::derivative(graph);
     } catch (const Error& error) {  // too long a text
-      RC_ASSERT(std::string(error.what()).find("more than") != std::string::npos);
+      PROPERTY_HOLDS(std::string(error.what()).find("more than") != std::string::npos);
       return;
     }
     mods::verify_score(derivative);
@@ -76,8 +76,8 @@ TEST(Gradient, AgreesWithFiniteDifferences) {
     if (largest > 1e6 || std::abs(difference[0] - difference[1]) > 1e-6 * scale) return;
     const double got = mods::evaluate(derivative, at, tests::tables(derivative)).r;
     if (!(std::abs(got - difference[1]) <= 1e-4 * scale))
-      RC_FAIL(text(graph) + "\n has by differences " + std::to_string(difference[1]) + ", not " + std::to_string(got) +
-              " = " + text(derivative));
+      PROPERTY_FAILS(text(graph) + "\n has by differences " + std::to_string(difference[1]) + ", not " +
+                     std::to_string(got) + " = " + text(derivative));
     if (difference[1] == 0) return;
     ++compared;
     for (const Node& node : graph.nodes) ++seen[static_cast<std::size_t>(node.op)];
@@ -204,7 +204,7 @@ TEST(Gradient, ByAnElementIsTheSameAsByTheScore) {
       const Node& node = of_element.nodes[i];
       if (node.op != Op::load || mods::name(of_element.captures[node.slot]) != "element") continue;
       const Graph derivative = mods::derivative(of_element, i);
-      if (!(derivative == expected)) RC_FAIL(text(derivative) + "\n is not\n" + text(expected));
+      if (!(derivative == expected)) PROPERTY_FAILS(text(derivative) + "\n is not\n" + text(expected));
       ++compared;
     }
   });

@@ -60,7 +60,7 @@ TEST(Typing, GivesTheTypeOfEveryRandomProgram) {
     const tests::Program program = tests::random_program(choices);
     Builder builder;
     const auto node = tests::build(builder, program);
-    for (std::size_t i = 0; i < program.size(); ++i) RC_ASSERT(builder.type(node[i]) == program[i].type);
+    for (std::size_t i = 0; i < program.size(); ++i) PROPERTY_HOLDS(builder.type(node[i]) == program[i].type);
   });
 }
 
@@ -184,8 +184,8 @@ TEST(Builder, ImportingAndFinishingChangesNothing) {
     mods::verify(graph);
     Builder again;
     const Graph copy = again.finish(again.import(graph));
-    RC_ASSERT(copy == graph);
-    RC_ASSERT(hash(copy) == hash(graph));
+    PROPERTY_HOLDS(copy == graph);
+    PROPERTY_HOLDS(hash(copy) == hash(graph));
   });
 }
 
@@ -435,9 +435,9 @@ TEST(Verify, RandomDamageIsRefusedOrHarmless) {
     try {
       const Mask mask(raw.graph());
       mods::evaluate_mask(mask.graph(), {});
-      RC_ASSERT(mods::parse(text(mask.graph())) == mask.graph());
+      PROPERTY_HOLDS(mods::parse(text(mask.graph())) == mask.graph());
     } catch (const Error& error) {
-      RC_ASSERT(error.code() == Code::invalid_mod);
+      PROPERTY_HOLDS(error.code() == Code::invalid_mod);
     }
   });
 }

@@ -63,7 +63,7 @@ TEST(Masks, Combine) {
         default:
           made.emplace_back(!a, !a_holds);
       }
-      RC_ASSERT(attends(made.back().first, q, k) == made.back().second);
+      PROPERTY_HOLDS(attends(made.back().first, q, k) == made.back().second);
     } while (choices.more() && made.size() < 12 && made.back().first.graph().params.size() < 60 &&
              made.back().first.graph().nodes.size() < 200);
   });

@@ -7,7 +7,7 @@
 namespace tessera::mods {
 namespace {
 
-constexpr OpInfo table[] = {
+constexpr OpInfo operations[] = {
     {Op::constant, "constant", 0, 0},
     {Op::param, "param", 0, 0},
     {Op::batch, "b", 0, 0},
@@ -49,10 +49,10 @@ constexpr OpInfo table[] = {
     {Op::load, "load", 0, 0},                // as many arguments as the captured tensor has axes
     {Op::upper_bound, "upper_bound", 0, 0},  // the same
 };
-static_assert(std::size(table) == op_count);
+static_assert(std::size(operations) == op_count);
 constexpr bool in_order() {
   for (std::size_t i = 0; i < op_count; ++i)
-    if (static_cast<std::size_t>(table[i].op) != i) return false;
+    if (static_cast<std::size_t>(operations[i].op) != i) return false;
   return true;
 }
 static_assert(in_order(), "the table stands in the order of Op");
@@ -78,10 +78,10 @@ Type one_type_of_numbers(Op op, const Type* argument) {
 
 }  // namespace
 
-const OpInfo& info(Op op) { return table[static_cast<std::size_t>(op)]; }
+const OpInfo& info(Op op) { return operations[static_cast<std::size_t>(op)]; }
 
 const OpInfo* find_call(std::string_view text) {
-  for (const OpInfo& entry : table)
+  for (const OpInfo& entry : operations)
     if (entry.arity > 0 && entry.precedence == 0 && entry.name == text) return &entry;
   return nullptr;
 }

@@ -225,24 +225,24 @@ void check_program(const Graph& graph, bool one_head, const Tile& t, const Value
   bool exact = true;
   std::vector<Filled> slots;
   for (const mods::Slot& slot : program.slots) {
-    RC_ASSERT(one_head || slot.axis != Axis::distance);
+    PROPERTY_HOLDS(one_head || slot.axis != Axis::distance);
     slots.push_back(interpreted(slot, t, scores, tables));
     const Filled lines = by_lines(slot, t, scores, tables, exact);
-    RC_ASSERT(lines.values.size() == slots.back().values.size());
+    PROPERTY_HOLDS(lines.values.size() == slots.back().values.size());
     for (std::size_t i = 0; i < lines.values.size(); ++i)
-      RC_ASSERT(same(lines.values[i], static_cast<double>(static_cast<float>(slots.back().values[i]))));
+      PROPERTY_HOLDS(same(lines.values[i], static_cast<double>(static_cast<float>(slots.back().values[i]))));
     ++seen.slots[slot.axis];
     if (slot.indices.empty()) continue;
-    RC_ASSERT(slot.axis == Axis::pair);
+    PROPERTY_HOLDS(slot.axis == Axis::pair);
     ++seen.gathers;
     for (std::int64_t row = 0; row < t.rows(); ++row)
       for (std::int64_t key = 0; key < t.keys; ++key)
-        RC_ASSERT(same(gathered(slot, t, row, key, tables), slots.back().at(t, row, key)));
+        PROPERTY_HOLDS(same(gathered(slot, t, row, key, tables), slots.back().at(t, row, key)));
   }
   for (const mods::Step& step : program.steps) ++seen.steps[static_cast<std::size_t>(step.op)];
   seen.reused += program.buffers < static_cast<int>(program.steps.size());
   ++(exact ? seen.exact : seen.too_large);
-  RC_ASSERT(exact || program.wide.size() == 1);
+  PROPERTY_HOLDS(exact || program.wide.size() == 1);
   const mods::Program& wide = program.wide.empty() ? program : program.wide.front();
   std::vector<Filled> wide_slots, floats, wide_floats;
   bool always = true;
@@ -251,7 +251,7 @@ void check_program(const Graph& graph, bool one_head, const Tile& t, const Value
     wide_slots.push_back(interpreted(slot, t, scores, tables));
     wide_floats.push_back(by_lines(slot, t, scores, tables, always));
   }
-  RC_ASSERT(always || &wide == &program);
+  PROPERTY_HOLDS(always || &wide == &program);
   seen.both += exact && &wide != &program;
   for (std::int64_t row = 0; row < t.rows(); ++row)
     for (std::int64_t key = 0; key < t.keys; ++key) {
@@ -260,14 +260,14 @@ void check_program(const Graph& graph, bool one_head, const Tile& t, const Value
       const double expected = value(graph, at, tables);
       const auto check = [&](double got) {
         if (!same(got, expected))
-          RC_FAIL("got " + std::to_string(got) + ", expected " + std::to_string(expected) + " at row " +
-                  std::to_string(row) + ", key " + std::to_string(key));
+          PROPERTY_FAILS("got " + std::to_string(got) + ", expected " + std::to_string(expected) + " at row " +
+                         std::to_string(row) + ", key " + std::to_string(key));
       };
       check(run<double>(wide, wide_slots, t, row, key, s));
       if (!exact) continue;
       check(run<double>(program, slots, t, row, key, s));
-      RC_ASSERT(same(static_cast<double>(run<float>(program, floats, t, row, key, s)),
-                     static_cast<double>(run<float>(wide, wide_floats, t, row, key, s))));
+      PROPERTY_HOLDS(same(static_cast<double>(run<float>(program, floats, t, row, key, s)),
+                          static_cast<double>(run<float>(wide, wide_floats, t, row, key, s))));
     }
 }
 
@@ -481,15 +481,15 @@ TEST(EvaluateLine, IsTheInterpreterAtEachPoint) {
         if (some_s) point.s = static_cast<double>(s[i]);
         const mods::Value expected = mods::evaluate(graph, point, tables);
         if (type_of(graph) == Type::integer) {
-          RC_ASSERT(integers[i] == expected.i);
+          PROPERTY_HOLDS(integers[i] == expected.i);
           small = small && expected.i >= -mods::Program::exact && expected.i <= mods::Program::exact;
         }
         const float as_float =
             type_of(graph) == Type::real ? static_cast<float>(expected.r) : static_cast<float>(expected.i);
-        RC_ASSERT(same(static_cast<double>(floats[i]), static_cast<double>(as_float)));
+        PROPERTY_HOLDS(same(static_cast<double>(floats[i]), static_cast<double>(as_float)));
       }
-      RC_ASSERT(exact == small);
-      RC_ASSERT(floats.back() == -7.0f && integers.back() == -7);
+      PROPERTY_HOLDS(exact == small);
+      PROPERTY_HOLDS(floats.back() == -7.0f && integers.back() == -7);
       ++seen[static_cast<std::size_t>(type_of(graph))], large += !small;
     }
   });

@@ -371,11 +371,11 @@ TEST(Scores, FollowEachOther) {
     try {
       both = first >> second;
     } catch (const Error& error) {  // too long a text
-      RC_ASSERT(contains(error.what(), "written out"));
+      PROPERTY_HOLDS(contains(error.what(), "written out"));
       return;
     }
-    RC_ASSERT(ScoreMod(both.graph()) == both);
-    RC_ASSERT(parse_score(text(both)) == both);
+    PROPERTY_HOLDS(ScoreMod(both.graph()) == both);
+    PROPERTY_HOLDS(parse_score(text(both)) == both);
     Point at{1, 2, 7, 5, 0.75};
     const auto value = [&](const ScoreMod& score) {
       const std::vector<Table> bound = tests::tables(score.graph());
@@ -383,7 +383,7 @@ TEST(Scores, FollowEachOther) {
     };
     const double whole = value(both);
     at.s = value(first), at.s = value(second);
-    RC_ASSERT(whole == at.s || (std::isnan(whole) && std::isnan(at.s)));
+    PROPERTY_HOLDS(whole == at.s || (std::isnan(whole) && std::isnan(at.s)));
     composed += !first.is_identity() && !second.is_identity();
   });
   EXPECT_GT(composed, 200u);

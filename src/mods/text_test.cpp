@@ -34,15 +34,15 @@ TEST(Text, WhatIsPrintedIsReadBackToTheEqualGraph) {
     try {
       graph = builder.finish(node.back());
     } catch (const Error& error) {
-      RC_ASSERT(std::string(error.what()).find("written out") != std::string::npos);
+      PROPERTY_HOLDS(std::string(error.what()).find("written out") != std::string::npos);
       return;
     }
     const Graph back = mods::parse(text(graph));
-    if (!(back == graph)) RC_FAIL(text(graph) + "\n became \n" + text(back));
-    RC_ASSERT(hash(back) == hash(graph));
+    if (!(back == graph)) PROPERTY_FAILS(text(graph) + "\n became \n" + text(back));
+    PROPERTY_HOLDS(hash(back) == hash(graph));
     if (program.back().type == Type::boolean &&
         std::none_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& n) { return n.op == Op::score; }))
-      RC_ASSERT(parse_mask(text(graph)).graph() == graph);
+      PROPERTY_HOLDS(parse_mask(text(graph)).graph() == graph);
     ++read;
   });
   EXPECT_GT(read, 5000u);
@@ -55,7 +55,7 @@ TEST(Text, RealsReadBackExactly) {
     Builder b;
     for (const auto node : {b.constant(value), b.param(value)}) {
       const Graph graph = b.finish(node);
-      RC_ASSERT(mods::parse(text(graph)) == graph);
+      PROPERTY_HOLDS(mods::parse(text(graph)) == graph);
     }
   });
 }
@@ -294,12 +294,12 @@ TEST(Text, RandomTextIsReadOrRefused) {
       const std::string part = given.substr(0, length);
       try {
         const Mask mask = parse_mask(part);
-        RC_ASSERT(parse_mask(text(mask)) == mask);
+        PROPERTY_HOLDS(parse_mask(text(mask)) == mask);
         ++good;
       } catch (const Error& error) {
-        RC_ASSERT(error.code() == Code::parse);
+        PROPERTY_HOLDS(error.code() == Code::parse);
         const std::string said = error.what();
-        RC_ASSERT(said.find("\n  ") != std::string::npos && said.find('^') != std::string::npos);
+        PROPERTY_HOLDS(said.find("\n  ") != std::string::npos && said.find('^') != std::string::npos);
       }
     }
   });

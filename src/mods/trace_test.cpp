@@ -411,9 +411,9 @@ TEST(Trace, IsTheSameAsBuilding) {
       mods::Builder again;
       const auto condition = again.import(graph);
       const auto s = again.leaf(Op::score);
-      RC_ASSERT(chosen == again.finish_score(again.apply(Op::select, condition, s, again.constant(0.0))));
+      PROPERTY_HOLDS(chosen == again.finish_score(again.apply(Op::select, condition, s, again.constant(0.0))));
     } else {
-      RC_ASSERT(score_mod(write) == builder.finish_score(built.back()));
+      PROPERTY_HOLDS(score_mod(write) == builder.finish_score(built.back()));
     }
     ++traced;
   });

@@ -212,12 +212,12 @@ TEST(Indices, NothingIsRefusedThatSomePositionReads) {
             for (std::int64_t q = *p.q_offset; q < *p.q_offset + p.tokens_q; ++q)
               for (std::int64_t k = 0; k < p.tokens_kv; ++k) {
                 const std::int64_t at = mods::evaluate(alone, {.b = b, .h = h, .q = q, .k = k, .s = 0.5}, bound).i;
-                RC_ASSERT(at < 0 || at >= tables[n.slot].extent[a]);
+                PROPERTY_HOLDS(at < 0 || at >= tables[n.slot].extent[a]);
               }
         return;
       }
     }
-    RC_FAIL("it points at no index");
+    PROPERTY_FAILS("it points at no index");
   });
   EXPECT_GT(refusals, 100u);
   EXPECT_GT(passed, 1000u);

@@ -107,17 +107,17 @@ void check(const Graph& graph, std::span<const Table> tables, Choices& choices, 
   const std::int64_t b = choices.pick(3), h = choices.pick(3);
   const Runs runs = tiles::derive(graph, tables, b, h, grid);
   const auto truth = on_every_cell(graph, tables, b, h, grid), derived = picture(runs, grid.key_tiles());
-  RC_ASSERT(runs.exact());
-  RC_ASSERT(well_formed(runs, grid.key_tiles()));
-  RC_ASSERT(joined(derived) == joined(truth));
+  PROPERTY_HOLDS(runs.exact());
+  PROPERTY_HOLDS(well_formed(runs, grid.key_tiles()));
+  PROPERTY_HOLDS(joined(derived) == joined(truth));
   count.add(truth);
   // With less effort: what is decided is right, what is not is partial.
   const Runs hasty = tiles::derive(graph, tables, b, h, grid, choices.pick(60));
-  RC_ASSERT(well_formed(hasty, grid.key_tiles()));
-  RC_ASSERT((hasty.exact() ? hasty == runs : hasty.partial_tiles() > 0));
+  PROPERTY_HOLDS(well_formed(hasty, grid.key_tiles()));
+  PROPERTY_HOLDS((hasty.exact() ? hasty == runs : hasty.partial_tiles() > 0));
   const auto rough = picture(hasty, grid.key_tiles());
   for (std::size_t i = 0; i < rough.size(); ++i)
-    for (std::size_t j = 0; j < rough[i].size(); ++j) RC_ASSERT(rough[i][j] == truth[i][j] || rough[i][j] == 'o');
+    for (std::size_t j = 0; j < rough[i].size(); ++j) PROPERTY_HOLDS(rough[i][j] == truth[i][j] || rough[i][j] == 'o');
 }
 
 TEST(Runs, OfRandomProgramsAreExact) {

@@ -159,13 +159,13 @@ void check_cover(const Mask& mask, const TileMap& map, const Box& box) {
   const Coverage coverage = first == last ? Coverage::empty : every ? Coverage::full : Coverage::partial;
   const Cover got = map.cover(box.q_begin, box.q_end, box.k_begin, box.k_end);
   if (!map.decided()) {
-    RC_ASSERT(got.coverage == Coverage::partial);
-    RC_ASSERT(got.k_begin == box.k_begin && got.k_end == box.k_end);
+    PROPERTY_HOLDS(got.coverage == Coverage::partial);
+    PROPERTY_HOLDS(got.k_begin == box.k_begin && got.k_end == box.k_end);
     return;
   }
-  RC_ASSERT(got.coverage == coverage);
-  if (coverage == Coverage::empty) RC_ASSERT(got.k_begin == got.k_end);
-  else RC_ASSERT(got.k_begin == first && got.k_end == last);
+  PROPERTY_HOLDS(got.coverage == coverage);
+  if (coverage == Coverage::empty) PROPERTY_HOLDS(got.k_begin == got.k_end);
+  else PROPERTY_HOLDS(got.k_begin == first && got.k_end == last);
 }
 void check_mask(Choices& choices, const Mask& mask, std::uint32_t largest) {
   const TileMap map(mask);
@@ -174,13 +174,14 @@ void check_mask(Choices& choices, const Mask& mask, std::uint32_t largest) {
     for (std::int64_t q = box.q_begin; q < box.q_end; ++q)
       for (std::int64_t k = box.k_begin; k < box.k_end; ++k)
         if (in_bands(map, q, k) != attends(mask, q, k))
-          RC_FAIL(text(mask) + " is not " + text(map) + " at q " + std::to_string(q) + " k " + std::to_string(k));
+          PROPERTY_FAILS(text(mask) + " is not " + text(map) + " at q " + std::to_string(q) + " k " +
+                         std::to_string(k));
   check_cover(mask, map, box);
   const std::int64_t keys = choices.pick(40), q = std::int64_t{choices.pick(80)} - 30, queries = choices.pick(30);
   double count = 0;
   for (std::int64_t i = q; i < q + queries; ++i)
     for (std::int64_t k = 0; k < keys; ++k) count += !map.decided() || attends(mask, i, k);
-  RC_ASSERT(map.pairs(q, q + queries, keys) == count);
+  PROPERTY_HOLDS(map.pairs(q, q + queries, keys) == count);
 }
 
 TEST(TileMap, AgreesWithTheMaskPairByPair) {
@@ -212,12 +213,12 @@ TEST(TileMap, FindsExactlyTheRunsOfDistances) {
     const TileMap map(mask);
     ++seen[std::min(runs.size(), seen.size() - 1)];
     if (runs.size() > TileMap::max_bands) {
-      RC_ASSERT(!map.decided());
-      RC_ASSERT(map.bands().empty());
+      PROPERTY_HOLDS(!map.decided());
+      PROPERTY_HOLDS(map.bands().empty());
     } else {
-      RC_ASSERT(map.decided());
+      PROPERTY_HOLDS(map.decided());
       if (!std::equal(runs.begin(), runs.end(), map.bands().begin(), map.bands().end()))
-        RC_FAIL(text(mask) + " became " + text(map));
+        PROPERTY_FAILS(text(mask) + " became " + text(map));
     }
     check_mask(choices, mask, 40);
   });

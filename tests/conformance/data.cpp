@@ -13,7 +13,7 @@
 namespace tessera::conformance {
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float infinite = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 // ----------------------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ void fill(const CaseData& data, const CaseSpec& c, Random& r) {
       if (family == Family::tiny) x *= tiny_value(c.dtype);
       if (family == Family::constant) x = constant / 1000;
       if (family == Family::huge) x *= huge_factor;
-      if (family == Family::neg_inf && silent && i == loud_dim) x = -infinity;
+      if (family == Family::neg_inf && silent && i == loud_dim) x = -infinite;
       set_element(in.k, at + i, static_cast<double>(x));
     }
   });
@@ -210,10 +210,10 @@ void spoil(const CaseData& data, const CaseSpec& c, Random& r) {
         continue;
       }
       for (std::int64_t head = 0; head < c.heads_kv; ++head) {
-        const float k_value = r.pick({not_a_number, infinity, -infinity});
+        const float k_value = r.pick({not_a_number, infinite, -infinite});
         if (r.chance(0.7))
           set_element(in.k, k_row_offset(in.k, s, key, head) + r.below(c.dim), static_cast<double>(k_value));
-        const float v_value = readers[key] == 0 ? r.pick({not_a_number, infinity, -infinity}) : not_a_number;
+        const float v_value = readers[key] == 0 ? r.pick({not_a_number, infinite, -infinite}) : not_a_number;
         if (r.chance(0.7))
           set_element(in.v, k_row_offset(in.v, s, key, head) + r.below(c.dim_v), static_cast<double>(v_value));
       }
@@ -284,7 +284,7 @@ void bind_sinks(CaseData& data, const CaseSpec& c) {
   data.buffers.push_back(std::make_unique<Buffer>(dtype, c.heads_q * step, c.shift, Poison::input));
   data.inputs.sinks = tensor(data.buffers.back()->data(), dtype, {c.heads_q}, {step});
   for (std::int64_t head = 0; head < c.heads_q; ++head) {
-    float sink = r.pick({3 * r.normal(), 3 * r.normal(), 25 + r.normal(), r.normal() - 25, 1000.0f, -infinity, 0.0f});
+    float sink = r.pick({3 * r.normal(), 3 * r.normal(), 25 + r.normal(), r.normal() - 25, 1000.0f, -infinite, 0.0f});
     if (c.family == Family::nan_attended && r.chance(0.1)) sink = not_a_number;
     set_element(data.inputs.sinks, head * step, static_cast<double>(sink));
   }

@@ -9,8 +9,6 @@
 namespace tessera::conformance {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // A partial result: o [b, tokens, heads, dim] and lse [b, heads, tokens], or packed.
 struct Partial {
   std::unique_ptr<Buffer> o_buffer, lse_buffer;

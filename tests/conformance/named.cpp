@@ -62,8 +62,6 @@ void require_same_bits(const CaseData& data, const Outputs& a, const Outputs& b,
 
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // --------------------------------------------------------------------------------------------------- rows and garbage
 double constant_gives_exact_mean(const Subject& subject, DType dtype) {
   for (const char* text : {"b=2 sq=70 sk=333 hq=2 hkv=1 d=40", "b=1 sq=9 sk=1000 hq=1 hkv=1 d=16",

@@ -2,6 +2,7 @@
 // Must not know: how generated cases are chosen.
 #pragma once
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "data.hpp"
 
 namespace tessera::conformance {
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 struct NamedCase {
   std::string name;         // "rows.causal_more_queries_than_keys"

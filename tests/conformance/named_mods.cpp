@@ -10,8 +10,6 @@
 namespace tessera::conformance {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 // A mod on: grouped heads, packed sequences (one without queries), positions by call and by sequence, dim_v != dim,
 // one query for many keys.
 std::vector<std::string> on_every_call(const std::string& mod) {

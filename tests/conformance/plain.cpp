@@ -34,7 +34,7 @@ constexpr const char* names[] = {"none",
 float at(const Tensor& t, std::int64_t offset) { return static_cast<float>(element(t, offset)); }
 
 void attend(Mistake mistake, const Inputs& in, const Outputs& out, const Options& options, const Exec& exec) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr float infinite = std::numeric_limits<float>::infinity();
   std::vector<Sequence> all = sequences(in, options);
   const std::int64_t dim = dim_of(in.q), dim_v = dim_of(in.v), heads = heads_of(in.q), heads_kv = heads_of(in.k);
   const float scale = mistake == Mistake::no_scale ? 1 : scale_of(in, options);
@@ -53,7 +53,7 @@ void attend(Mistake mistake, const Inputs& in, const Outputs& out, const Options
         if (mistake == Mistake::last_key_dropped && std::ssize(keys) == s.k_count && s.k_count > 100) keys.pop_back();
         const std::int64_t at_q = q_row_offset(in.q, s, query, head);
         scores.clear();
-        float top = -infinity;
+        float top = -infinite;
         std::vector<std::int64_t> seen;
         for (std::int64_t key : keys) {
           const std::int64_t at_k = k_row_offset(in.k, s, key, kv);
@@ -64,13 +64,13 @@ void attend(Mistake mistake, const Inputs& in, const Outputs& out, const Options
           }
           if (mistake != Mistake::scale_in_rounded_q) dot *= scale;
           dot = mod.score_fp32_at(s, head, query, key, dot);
-          if (dot == -infinity) continue;
+          if (dot == -infinite) continue;
           seen.push_back(key), scores.push_back(dot), top = std::max(top, dot);
         }
-        const float sink = mistake == Mistake::sinks_ignored ? -infinity : static_cast<float>(sink_of(in, head));
+        const float sink = mistake == Mistake::sinks_ignored ? -infinite : static_cast<float>(sink_of(in, head));
         if (sink > top || std::isnan(sink)) top = sink;
         if (mistake == Mistake::no_maximum) top = 0;
-        float sum = sink == -infinity ? 0 : std::exp(sink - top), rounded_sum = sum;
+        float sum = sink == -infinite ? 0 : std::exp(sink - top), rounded_sum = sum;
         std::fill(o.begin(), o.end(), 0.0f);
         for (std::size_t n = 0; n < seen.size(); ++n) {
           float p = std::exp(scores[n] - top);
@@ -86,11 +86,11 @@ void attend(Mistake mistake, const Inputs& in, const Outputs& out, const Options
         float factor = 1;
         if (mistake == Mistake::threads_change_bits && exec.threads > 1) factor += 0x1p-22f;
         if (mistake == Mistake::batch_changes_bits && s.q_count % 2 == 1) factor += 0x1p-22f;
-        const bool empty = seen.empty() && sink == -infinity && mistake != Mistake::empty_row_is_nan;
+        const bool empty = seen.empty() && sink == -infinite && mistake != Mistake::empty_row_is_nan;
         const std::int64_t at_o = q_row_offset(out.o, s, query, head);
         for (std::int64_t j = 0; j < dim_v; ++j)
           set_element(out.o, at_o + j, static_cast<double>(empty ? 0 : o[j] / sum * factor));
-        float lse = empty ? -infinity : top + std::log(mistake == Mistake::lse_of_rounded_sum ? rounded_sum : sum);
+        float lse = empty ? -infinite : top + std::log(mistake == Mistake::lse_of_rounded_sum ? rounded_sum : sum);
         if (mistake == Mistake::lse_base_2) lse *= 1.44269504f;
         if (out.lse.defined()) set_element(out.lse, lse_offset(out.lse, s, query, head), static_cast<double>(lse));
       }

@@ -47,7 +47,7 @@ void dot_four(const float* q, const float* const (&k)[4], std::int64_t dim, floa
 
 Standard attend_standard(const Inputs& inputs, const Options& options, DType out, std::span<const Row> rows, int order,
                          int orders, Attended* attended) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr float infinite = std::numeric_limits<float>::infinity();
   const std::vector<Sequence> all = sequences(inputs, options);
   const std::int64_t group = heads_of(inputs.q) / heads_of(inputs.k);
   const std::int64_t dim = dim_of(inputs.q), dim_v = dim_of(inputs.v);
@@ -78,7 +78,7 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
     const std::int64_t at_q = q_row_offset(inputs.q, sequence, row.q, row.h);
     for (std::int64_t i = 0; i < dim; ++i) q[i] = q_scale * static_cast<float>(element(inputs.q, at_q + dims[i]));
     score.clear(), seen.clear();
-    float top = -infinity;
+    float top = -infinite;
     const std::vector<std::int64_t>& keys = attended->keys(sequence, row.h, row.q);
     for (std::size_t first = 0; first < keys.size(); first += 4) {
       const std::size_t count = std::min<std::size_t>(4, keys.size() - first);
@@ -88,15 +88,15 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
       fused ? dot_four<true>(q.data(), k_rows, dim, dot) : dot_four<false>(q.data(), k_rows, dim, dot);
       for (std::size_t n = 0; n < count; ++n) {
         const float s = mod.score_fp32_at(sequence, row.h, row.q, keys[first + n], scale * dot[n]);
-        if (s == -infinity) continue;
+        if (s == -infinite) continue;
         score.push_back(s), seen.push_back(keys[first + n]);
         top = std::max(top, s);
       }
     }
     const float sink = static_cast<float>(sink_of(inputs, row.h));
-    const bool empty = seen.empty() && sink == -infinity;
+    const bool empty = seen.empty() && sink == -infinite;
     if (sink > top || std::isnan(sink)) top = sink;
-    float sum = sink == -infinity ? 0 : std::exp(sink - top);
+    float sum = sink == -infinite ? 0 : std::exp(sink - top);
     std::fill(o.begin(), o.end(), 0.0f);
     for (std::int64_t n : in_order(std::ssize(seen), order, orders)) {
       const float p = std::exp(score[n] - top), rounded = round_to(inputs.q.dtype, p);
@@ -105,7 +105,7 @@ Standard attend_standard(const Inputs& inputs, const Options& options, DType out
       for (std::int64_t j = 0; j < dim_v; ++j) o[j] += rounded * v_row[j];
     }
     for (float value : o) standard.o.push_back(empty ? 0 : round_to(out, value / sum));
-    standard.lse_ln.push_back(empty ? -infinity : top + std::log(sum));
+    standard.lse_ln.push_back(empty ? -infinite : top + std::log(sum));
   }
   return standard;
 }

@@ -74,6 +74,8 @@ std::vector<Specialisation> specialisations() {
       {"d64 alibi", with(d64, [](ForwardSpec& s) { s.fixed = false; }), "s + slope[h] * real(k - q)"},
       {"d128 documents, runs", with(d128, [](ForwardSpec& s) { s.keys = Keys::runs; }), "",
        "(ids:int[q] == ids:int[k]) & (k <= q)", 192},
+      {"d128 documents, runs, narrow", with(d128, [](ForwardSpec& s) { s.keys = Keys::runs, s.narrow = true; }), "",
+       "(ids:int[q] == ids:int[k]) & (k <= q)", 192},
       {"d64 documents, runs, narrow", with(d64, [](ForwardSpec& s) { s.keys = Keys::runs, s.narrow = true; }), "",
        "(ids:int[q] == ids:int[k]) & (k <= q)"},
       {"d64 evaluated mask, eight heads", with(tile(64, 64, 4, 2), [](ForwardSpec& s) { s.heads = 8; }), "",

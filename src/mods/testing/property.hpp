@@ -1,11 +1,12 @@
 // For tests only. Properties over random cases: generated and shrunk by RapidCheck, any number of cases, the seed in
 // the message. A case is a list of random choices; what is built from them becomes smaller as the list becomes shorter.
+// Must not know: RapidCheck, whose templates take seconds to compile in every test that would include them.
 #pragma once
 #include <gtest/gtest.h>
-#include <rapidcheck.h>
 
 #include <cstdint>
-#include <sstream>
+#include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -27,23 +28,15 @@ class Choices {
   std::size_t at_ = 0;
 };
 
-// property(Choices&) throws or fails a RC_ASSERT when it does not hold. RC_PARAMS="seed=N" repeats a run.
-template <class Property>
-void check_property(const std::string& what, int cases, Property property) {
-  auto params = rc::detail::configuration().testParams;
-  params.maxSuccess = cases, params.maxSize = 250;
-  rc::detail::TestMetadata metadata;
-  metadata.id = what, metadata.description = what;
-  const auto result = rc::detail::checkTestable(
-      [&](const std::vector<std::uint32_t>& made) {
-        Choices choices(made);
-        property(choices);
-      },
-      metadata, params);
-  if (result.template is<rc::detail::SuccessResult>()) return;
-  std::ostringstream text;
-  rc::detail::printResultMessage(result, text);
-  ADD_FAILURE() << what << " (seed " << params.seed << "): " << text.str();
-}
+// property(Choices&) throws when it does not hold, by the two below or otherwise. RC_PARAMS="seed=N" repeats a run.
+void check_property(const std::string& what, int cases, const std::function<void(Choices&)>& property);
+
+#define PROPERTY_STRING_OF(x) #x
+#define PROPERTY_LINE(x) PROPERTY_STRING_OF(x)
+#define PROPERTY_FAILS(text) throw std::runtime_error(std::string(__FILE__ ":" PROPERTY_LINE(__LINE__) ": ") + (text))
+#define PROPERTY_HOLDS(...)                                            \
+  do {                                                                 \
+    if (!(__VA_ARGS__)) PROPERTY_FAILS(#__VA_ARGS__ " does not hold"); \
+  } while (false)
 
 }  // namespace tessera::tests

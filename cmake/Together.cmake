@@ -1,0 +1,27 @@
+# tessera_together(TARGET AT_ONCE [ALONE FILES...]): the target's files are compiled AT_ONCE of a folder at a time. Most of a small
+# file's time goes into the headers of the standard library and of the test framework; together they are read once. Files with
+# options of their own stay alone, and so do those that name things in their unnamed namespace like others of their folder.
+function(tessera_together target at_once)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "ALONE")
+  get_target_property(files ${target} SOURCES)
+  foreach(file ${files})
+    get_filename_component(path ${file} ABSOLUTE)
+    get_filename_component(folder ${path} DIRECTORY)
+    get_filename_component(name ${path} NAME)
+    string(MAKE_C_IDENTIFIER "${folder}" folder)
+    if(name IN_LIST arg_ALONE)
+      set_source_files_properties(${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      continue()
+    endif()
+    if(NOT DEFINED count_${folder})
+      set(count_${folder} 0)
+    endif()
+    math(EXPR group "${count_${folder}} / ${at_once}")
+    math(EXPR count_${folder} "${count_${folder}} + 1")
+    string(REGEX REPLACE "^.*_((src|tests|embedded)(_.*)?)$" "\\1" short "${folder}")
+    set_source_files_properties(${file} PROPERTIES UNITY_GROUP ${short}_${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # A type of a file may have members of types of its unnamed namespace; g++ takes it for a header here.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endfunction()
