@@ -92,7 +92,6 @@ BUGS["forward"] = [
     ("the second pass is never made", "    if (!work.goes_again()) break;\n", "    break;\n"),
     ("nothing is selected", "if (ptx::syncthreads_or(select)) softmax", "if (ptx::syncthreads_or(false)) softmax"),
     ("references never run", "    softmax.careful |= runs;\n", ""),
-    ("rows beside one that runs take up the largest score, too", "(careful >> (m * 2 + half) & 1) == 0 &&", "careful == 0 &&"),
     ("no barrier after what is not finite was cleared", "    clear_not_finite<S>(s, stage);\n    __syncthreads();\n",
      "    clear_not_finite<S>(s, stage);\n"),
     ("no barrier before what is not finite is added", "    __syncthreads();\n    const i32 end = item.tiles_end",

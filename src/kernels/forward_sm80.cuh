@@ -25,9 +25,7 @@ struct Forward {
   // Whether this is another pass, since there was something not finite.
   DEVICE bool selecting() const { return (softmax.careful & Softmax<S>::selecting) != 0; }
   DEVICE void clear() {
-    __syncwarp();
-    softmax.clear();
-    __syncwarp();
+    softmax.clear();  // read behind the next barrier
 #pragma unroll
     for (int m = 0; m < Shape<S>::row_groups; ++m) {
 #pragma unroll

@@ -83,6 +83,7 @@ std::vector<ForwardRun> forward_runs() {
        "score=\"softcap(5)\""},
       {with(shape_of(2), [](Shape& s) { s.copy = 4; }),
        "b=2 sq=90 sk=90 hq=2 hkv=2 d=18 dv=15 dtype=bf16 mask=\"documents(ids) & causal\" family=outlier"},
+      {shape_of(2), "sq=33 sk=270 d=16 dtype=bf16 mask=\"(k % 3 != 1) & (k <= q)\""},
       {shape_of(1, true), "sq=64 sk=65 d=64 dtype=bf16 out=f32 family=outlier"},
   };
 }
