@@ -29,7 +29,8 @@ constexpr const char* usage =
     "tessera_gpu_sweep [flags]: tiles of the forward kernel beside each other, in TFLOP/s\n"
     "  --tiles LIST     \"128x64 w4 s2 b2 e3; 64x64 w4 s2 b4 q\": queries x keys, warps, stages, blocks a "
     "multiprocessor,\n"
-    "                   steps exponentiated early, q: queries in registers. Without it: the table's own.\n"
+    "                   steps exponentiated early, n2: two warps share rows, q: queries in registers. Without it: the "
+    "table's own.\n"
     "                   \"sm90\": cuda:sm_90 by its table; \"sm90 128x128 s2 v2 o2 p\": stages of keys and of values,\n"
     "                   places of queries and O, p: warpgroups take turns\n"
     "  --dims LIST      64,128,256        --n LIST       512,4096,16384, of 16384 tokens in all\n"
@@ -116,6 +117,7 @@ gpu::Tile parse_tile(const std::string& text, bool sm90) {
     else if (word[0] == 'w') tile.warps = number(rest);
     else if (word[0] == 's') tile.stages = number(rest);
     else if (word[0] == 'b') tile.blocks = number(rest);
+    else if (word[0] == 'n') tile.warps_n = number(rest);
     else if (word[0] == 'e') tile.early = number(rest);
     else misused("'" + word + "' is no part of a tile");
   }

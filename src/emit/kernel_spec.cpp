@@ -19,6 +19,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardSpec& s) {
       << s.stages;
   if (s.fixed) out << ", fixed reference";
   if (s.q_registers) out << ", q in registers";
+  if (s.warps_n > 1) out << ", " << s.warps_n << " warps on the same rows";
   if (s.early != 3) out << ", early " << s.early;
   if (s.arch == 90)
     out << '/' << s.v_stages << '/' << s.q_buffers << (s.ping_pong ? ", in turns" : "") << (s.turned ? ", turned" : "");
@@ -42,6 +43,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardSpec& s) {
   if (s.lse) out << ", lse";
   if (s.sinks) out << ", sinks";
   if (s.narrow) out << ", narrow";
+  if (s.absolute_tanh) out << ", absolute tanh";
   if (!s.score.nodes.empty()) {
     out << ", score " << s.score;
     print_dtypes(out, s.score_dtypes);

@@ -27,6 +27,7 @@ struct ForwardSpec {
   int warps = 4, stages = 2;  // stages: places in shared memory for tiles of keys and values, 1 to 4
   int blocks = 1;             // of a multiprocessor, which the compiler keeps registers for
   bool q_registers = false;   // a warp holds its queries in registers: small dims
+  int warps_n = 1;            // warps that share rows, each with its part of the keys and of the output's columns
   // The softmax is relative to the largest score of a row's first tile (kernels/softmax.cuh): bf16 with 16-bit results.
   bool fixed = false;
   int early = 3;  // steps of 16 keys that are exponentiated before a tile's products with values begin
@@ -49,6 +50,7 @@ struct ForwardSpec {
   std::vector<DType> score_dtypes{}, mask_dtypes{};  // of the captured tensors, in order
   // Positions lie within emit::nearby (mod_text.hpp) and both mods fits_narrow(): coordinates have 32 bits.
   bool narrow = false;
+  bool absolute_tanh = false;  // takes_absolute_tanh(score) (mod_errors.hpp)
   bool operator==(const ForwardSpec&) const = default;
 };
 std::ostream& operator<<(std::ostream& out, const ForwardSpec& spec);  // one line, all that the text depends on

@@ -75,7 +75,11 @@ void check(const ForwardSpec& s) {
   require(s.out_dtype == s.dtype || s.out_dtype == DType::f32, s, "o is of the type of q, or f32");
   require(s.dim >= 1 && s.dim <= max_dim && s.dim_v >= 1 && s.dim_v <= max_dim, s, "dims are 1 to 256");
   require(s.warps >= 1 && s.warps <= 16 && s.blocks >= 1, s, "1 to 16 warps");
-  require(s.q_tile == 16 * s.warps || s.q_tile == 32 * s.warps, s, "a warp has 16 or 32 rows");
+  require(s.warps_n == 1 || (s.warps_n == 2 && s.warps % 2 == 0 && s.arch == 80), s,
+          "one or two warps have the same rows");
+  const int rows = s.warps / s.warps_n * 16;
+  require(s.q_tile == rows || s.q_tile == 2 * rows, s, "a warp has 16 or 32 rows");
+  require(s.k_tile % (16 * s.warps_n) == 0, s, "each warp has keys of its own in steps of 16");
   require(s.k_tile >= 16 && s.k_tile <= 256 && s.k_tile % 16 == 0, s, "keys come in steps of 16, at most 256");
   require(s.stages >= 1 && s.stages <= 4, s, "1 to 4 stages");
   require(s.early >= 1, s, "at least one step is exponentiated early");
@@ -110,11 +114,17 @@ bool compares_reals(const Graph& graph) {
   });
 }
 
+ModOptions score_options(const ForwardSpec& spec) {
+  ModOptions options = mod_options(spec);
+  options.absolute_tanh = spec.absolute_tanh, options.real_key = spec.narrow;
+  return options;
+}
+
 // The mods as members of the spec, so that the kernels' sources name no emitted function.
 void write_mods(std::ostream& out, const ForwardSpec& s) {
   const std::string mask = mod_function("mask", s.mask, Type::boolean, s.mask_dtypes, mask_options(s));
   out << mod_prelude() << mod_device_prelude()
-      << mod_function("score", s.score, Type::real, s.score_dtypes, mod_options(s));
+      << mod_function("score", s.score, Type::real, s.score_dtypes, score_options(s));
   if (compares_reals(s.mask))
     out << bounds_prelude() << "namespace bounds_math {\n"
         << mask << "}  // namespace bounds_math\n"
@@ -136,7 +146,7 @@ void write_spec(std::ostream& out, const ForwardSpec& s) {
       << ";\n  using Output = " << element(s.out_dtype) << ";\n";
   number("dim", s.dim), number("dim_v", s.dim_v), number("q_tile", s.q_tile), number("k_tile", s.k_tile);
   number("warps", s.warps), number("stages", s.stages), number("heads", s.heads), number("bands", s.bands);
-  number("early", s.early);
+  number("early", s.early), number("warps_n", s.warps_n);
   if (s.arch == 90) {
     number("v_stages", s.v_stages), number("q_buffers", s.q_buffers), flag("ping_pong", s.ping_pong);
     flag("turned", s.turned);
@@ -154,8 +164,9 @@ void write_spec(std::ostream& out, const ForwardSpec& s) {
   flag("fixed", s.fixed);
   out << "  static constexpr tessera_kernels::Keys keys = tessera_kernels::Keys::" << word(s.keys) << ";\n"
       << "  using Position = " << position_type(s.narrow) << ";\n"
-      << "  PTX float score(float s, Position b, Position h, Position q, Position k, const Params& p) {\n"
-         "    return ::score(s, b, h, q, k, p.score);\n  }\n"
+      << "  PTX float score(float s, Position b, Position h, Position q, Position k, float real_k, const Params& p) {\n"
+         "    return ::score(s, b, h, q, k, "
+      << (s.narrow ? "real_k, " : "") << "p.score);\n  }\n"
       << "  PTX bool mask(Position b, Position h, Position q, Position k, const Params& p) {\n"
          "    return ::mask(0.0f, b, h, q, k, p.mask);\n  }\n};\n";
 }
@@ -242,7 +253,7 @@ KernelText forward_text(const ForwardSpec& s) {
   check(s);
   if (s.arch == 90) return forward_text_sm90(s);
   const auto bytes = static_cast<std::size_t>(tessera_kernels::forward_shared_bytes(
-      s.q_tile, s.k_tile, s.stages, s.dim, s.dim_v, s.paged, s.keys == Keys::runs));
+      s.q_tile, s.k_tile, s.stages, s.dim, s.dim_v, s.paged, s.warps_n, s.keys == Keys::runs));
   return text_of("forward", "forward_sm80.cuh", "forward_sm80", s, warp_threads * s.warps, s.blocks, bytes,
                  "static_assert(sizeof(tessera_kernels::Shared<Spec>) == " + std::to_string(bytes) +
                      ", \"the shared memory that the launch gives\");\n");
@@ -253,9 +264,9 @@ KernelText combine_text(const ForwardSpec& given) {
   require(given.split, given, "there are no partial results to combine");
   ForwardSpec s = given;  // what the text does not depend on is left out: one kernel for many
   s.dim = s.dim_v, s.k_tile = 64, s.warps = s.q_tile / 16, s.stages = 1, s.blocks = 1, s.q_registers = false;
-  s.early = 1, s.q_copy = s.k_copy = s.v_copy = 16;
+  s.early = 1, s.warps_n = 1, s.q_copy = s.k_copy = s.v_copy = 16;
   s.paged = s.lengths = s.narrow = false, s.keys = Keys::all, s.bands = 0, s.left_open = false;
-  s.score = {}, s.mask = {}, s.score_dtypes.clear(), s.mask_dtypes.clear();
+  s.absolute_tanh = false, s.score = {}, s.mask = {}, s.score_dtypes.clear(), s.mask_dtypes.clear();
   s.arch = 80;
   return text_of("combine", "combine.cuh", "combine", s, tessera_kernels::combine_threads, 1, 0, "");
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,34 @@ class Writer {
   };
   bool is_narrow(const Value& value) const { return options_.narrow && contains(every_i32, value.range); }
   bool is_device() const { return options_.functions == Functions::device && options_.reals == Reals::f32; }
+
+  // An integer as a float, calculated in floats where that is exact, for the sake of real_k.
+  std::optional<std::string> as_real(std::size_t i) const {
+    constexpr Interval exact{-(1 << 24), 1 << 24};
+    const Node& node = graph_.nodes[i];
+    const Value& value = values_[i];
+    if (value.wide || !contains(exact, value.range)) return {};
+    const auto of = [&](const char* symbol) -> std::optional<std::string> {
+      const auto a = as_real(node.arg[0]), b = as_real(node.arg[node.arg_count > 1 ? 1 : 0]);
+      if (!a || !b) return {};
+      return node.arg_count == 1 ? "(" + std::string(symbol) + *a + ")" : "(" + *a + symbol + *b + ")";
+    };
+    switch (node.op) {
+      case Op::key:
+        return "real_k";
+      case Op::add:
+        return of(" + ");
+      case Op::sub:
+        return of(" - ");
+      case Op::neg:
+        return of("-");
+      case Op::abs:
+        if (const auto a = as_real(node.arg[0])) return "fabsf(" + *a + ")";
+        return {};
+      default:
+        return "(float)" + value.text;
+    }
+  }
 
   Value leaf(const Node& node) const {
     const auto position = [&](const char* text) {
@@ -236,6 +265,7 @@ class Writer {
       case Op::sub:
         return infix(" - ");
       case Op::mul:
+        if (const auto capped = times_tanh(node)) return {*capped};
         return infix(" * ");
       case Op::div:
         return is_device() ? quotient(node) : infix(" / ");
@@ -256,7 +286,7 @@ class Writer {
       case Op::log:
         return function("log", "logf");
       case Op::tanh:
-        return function("tanh", "tanhf");
+        return function(options_.absolute_tanh ? "absolute_tanh" : "tanh", "tanhf");
       case Op::sigmoid:
         return function("sigmoid", "mod_math::sigmoid");
       case Op::sqrt:
@@ -268,10 +298,31 @@ class Writer {
       case Op::pow:
         return call("powf");
       case Op::to_real:
+        if (options_.narrow && options_.real_key)
+          if (const auto exact = as_real(node.arg[0])) return {*exact};
         return {"(float)" + a};
       default:
         problem::fail(Code::internal, "an operation on reals without a text: ", mods::info(node.op).name);
     }
+  }
+  // A cap, a tanh(x / b) with a and b the same for all pairs: in one function, which calculates with them once.
+  std::optional<std::string> times_tanh(const Node& node) const {
+    if (!is_device() || !options_.absolute_tanh) return {};
+    const auto is_leaf = [&](std::size_t i) {
+      return graph_.nodes[i].op == Op::param || graph_.nodes[i].op == Op::constant;
+    };
+    for (const std::size_t which : {0, 1}) {
+      const std::size_t a = node.arg[which];
+      const Node& tanh = graph_.nodes[node.arg[1 - which]];
+      if (!is_leaf(a) || tanh.op != Op::tanh) continue;
+      const Node& inner = graph_.nodes[tanh.arg[0]];
+      const bool divided = inner.op == Op::div && is_leaf(inner.arg[1]);
+      return "mod_device::times_tanh(" + values_[a].text + ", " +
+             (divided ? values_[inner.arg[0]].text + ", " + values_[inner.arg[1]].text
+                      : values_[tanh.arg[0]].text + ", 1.0f") +
+             ")";
+    }
+    return {};
   }
   Value quotient(const Node& node) const {
     const std::string &a = values_[node.arg[0]].text, &b = values_[node.arg[1]].text;
@@ -340,6 +391,7 @@ std::string mod_function(std::string_view name, const Graph& graph, Type result,
   std::string text = arguments_text(struct_name, graph, dtypes, options.reals);
   text += "static __device__ inline " + type_name(result, options.reals) + " " + std::string(name) + "(float s";
   for (const char* coordinate : {" b", " h", " q", " k"}) text += ", " + position + coordinate;
+  if (options.real_key) text += ", float real_k";
   text += ", const " + struct_name + "& args) {\n";
   Writer writer(graph, dtypes, options);
   text += writer.statements() + "  return ";

@@ -33,12 +33,16 @@ struct ModOptions {
   // Coordinates are int and not long long, and so is every integer of which it is proved that it fits. For positions
   // within `nearby` and graphs that fits_narrow(): then every integer is what the other text makes it.
   bool narrow = false;
+  // Functions::device: the error of a tanh may be absolute (mod_errors.hpp).
+  bool absolute_tanh = false;
+  // With `narrow`: after k the function takes it as a float, real_k, too. Where integers are converted, what depends on
+  // the key is calculated from that, exactly, and the kernel converts once a tile and not once a pair.
+  bool real_key = false;
 };
 
 // With ModOptions::narrow: positions of queries lie in [-nearby, nearby], those of keys, sequences and heads in
-// [0, nearby], those that pad a tile included. Far enough below 2^31 for distances, and for distances from the edge of
-// a window.
-inline constexpr std::int64_t nearby = std::int64_t{1} << 29;
+// [0, nearby], those that pad a tile included. They and their distances are floats without rounding.
+inline constexpr std::int64_t nearby = std::int64_t{1} << 23;
 // Parameters beyond this are cut to it when they are packed; where that would make a difference, fits_narrow() asks
 // that they lie within `nearby`.
 inline constexpr std::int64_t cut_parameters = 2 * nearby + (1 << 24);  // room for literals beside distances

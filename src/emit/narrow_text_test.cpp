@@ -6,8 +6,11 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "emit/mod_errors.hpp"
 #include "emit/mod_ranges.hpp"
 #include "emit/testing/compiled_mods.hpp"
 #include "emit/testing/float_interpreter.hpp"
@@ -144,18 +147,45 @@ TEST(NarrowText, OtherParametersHaveToBeNear) {
   const auto fits = [](const std::string& text) { return emit::fits_narrow(mods::parse(text)); };
   for (const char* form : {"k // param(N) == q // param(3)", "min(k, param(N)) < 4", "(q - k) * param(N) < 7",
                            "k + param(N) < q + param(1)", "t[param(N)] < 2.0", "k < len:int[b] + param(N)"}) {
-    const auto with = [&](const char* value) {
+    const auto with = [&](const std::string& value) {
       std::string text(form);
       return text.replace(text.find('N'), 1, value);
     };
-    EXPECT_TRUE(fits(with("536870912"))) << form;
-    EXPECT_FALSE(fits(with("536870913"))) << form;
-    EXPECT_FALSE(fits(with("-536870913"))) << form;
+    EXPECT_TRUE(fits(with(std::to_string(emit::nearby)))) << form;
+    EXPECT_FALSE(fits(with(std::to_string(emit::nearby + 1)))) << form;
+    EXPECT_FALSE(fits(with(std::to_string(-emit::nearby - 1)))) << form;
   }
   EXPECT_TRUE(
       emit::fits_narrow((causal() & (sinks(std::int64_t{1} << 40) | window(std::int64_t{1} << 50, 3))).graph()));
   EXPECT_TRUE(emit::fits_narrow(chunked(1000).graph()));
   EXPECT_FALSE(emit::fits_narrow(chunked(std::int64_t{1} << 30).graph()));
+}
+
+TEST(NarrowText, DistancesAreCalculatedInFloats) {
+  constexpr emit::ModOptions with_key{.functions = emit::Functions::device, .narrow = true, .real_key = true};
+  const auto result = [&](const char* text) {
+    const std::string all = text_of(text, with_key);
+    return all.substr(all.find(") {"));
+  };
+  EXPECT_NE(result("s - 0.5 * real(q - k)").find("((float)q - real_k)"), std::string::npos);
+  EXPECT_NE(result("s - real(abs(k - q))").find("fabsf((real_k - (float)q))"), std::string::npos);
+  // Where not every step is exact, integers stay.
+  EXPECT_EQ(result("s - real(k * q)").find("real_k"), std::string::npos);
+  EXPECT_EQ(result("s - real(k // 3)").find("real_k"), std::string::npos);
+}
+
+TEST(ModErrors, ATanhMayBeAbsoluteWhereItIsScaledLittle) {
+  const auto takes = [](const char* text) { return emit::takes_absolute_tanh(mods::parse(text)); };
+  EXPECT_TRUE(takes("param(30.0) * tanh(s / param(30.0))"));
+  EXPECT_TRUE(takes("128.0 * tanh(s) + real(q)"));
+  EXPECT_TRUE(takes("8.0 * tanh(4.0 * tanh(s))"));
+  EXPECT_FALSE(takes("129.0 * tanh(s)"));
+  EXPECT_FALSE(takes("param(1000.0) * tanh(s / param(1000.0))"));
+  EXPECT_FALSE(takes("100.0 * tanh(s) + 100.0 * tanh(s)"));
+  EXPECT_FALSE(takes("s * tanh(s)"));
+  EXPECT_FALSE(takes("exp(tanh(s))"));
+  EXPECT_FALSE(takes("tanh(s) / 0.001"));
+  EXPECT_FALSE(takes("s + 1.0"));
 }
 
 TEST(NarrowText, WhatIsProvedHas32Bits) {
@@ -194,12 +224,31 @@ TEST(NarrowText, FarIndicesAndLongAxesAreClamped) {
 }
 
 // The functions of a device, with correctly rounded instructions below them: their own part of the errors.
+struct Function {
+  const char* text;
+  double (*exact)(double);
+  double from, to, relative, absolute;
+};
+void expect_errors(std::span<const Function> functions, const emit::ModOptions& options) {
+  std::vector<Mod> all;
+  for (const Function& f : functions) all.push_back({mods::parse(f.text), Type::real});
+  const Compiled compiled(all, std::vector<std::vector<DType>>(all.size()), options);
+  std::mt19937 random(5);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Function& f = functions[i];
+    for (int n = 0; n < 20000; ++n) {
+      const double part = static_cast<double>(random()) / 4294967296.0;
+      const bool spread = f.from > 0 && n % 2 == 0;  // over the magnitudes
+      const auto x =
+          static_cast<float>(spread ? f.from * std::pow(f.to / f.from, part) : f.from + part * (f.to - f.from));
+      const double got = compiled(i, all[i].graph, {.s = x}, {}).r, exact = f.exact(x);
+      ASSERT_LE(std::fabs(got - exact), f.relative * std::fabs(exact) + f.absolute)
+          << f.text << " of " << x << ": " << got << ", exact " << exact;
+    }
+  }
+}
+
 TEST(DeviceText, FunctionsKeepTheirErrors) {
-  struct Function {
-    const char* text;
-    double (*exact)(double);
-    double from, to, relative, absolute;
-  };
   static const Function functions[] = {
       {"exp(s)", [](double x) { return std::exp(x); }, -80, 80, 1.1e-5, 1e-37},
       {"exp(s)", [](double x) { return std::exp(x); }, -1, 1, 6e-7, 0},
@@ -217,22 +266,17 @@ TEST(DeviceText, FunctionsKeepTheirErrors) {
       {"s / 8.0", [](double x) { return x / 8; }, -1e6, 1e6, 0, 0},
       {"7.0 / s", [](double x) { return 7 / x; }, 1e-6, 1e6, 2.4e-7, 0},
   };
-  std::vector<Mod> all;
-  for (const Function& f : functions) all.push_back({mods::parse(f.text), Type::real});
-  const Compiled compiled(all, std::vector<std::vector<DType>>(all.size()), device);
-  std::mt19937 random(5);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Function& f = functions[i];
-    for (int n = 0; n < 20000; ++n) {
-      const double part = static_cast<double>(random()) / 4294967296.0;
-      const bool spread = f.from > 0 && n % 2 == 0;  // over the magnitudes
-      const auto x =
-          static_cast<float>(spread ? f.from * std::pow(f.to / f.from, part) : f.from + part * (f.to - f.from));
-      const double got = compiled(i, all[i].graph, {.s = x}, {}).r, exact = f.exact(x);
-      ASSERT_LE(std::fabs(got - exact), f.relative * std::fabs(exact) + f.absolute)
-          << f.text << " of " << x << ": " << got << ", exact " << exact;
-    }
-  }
+  expect_errors(functions, device);
+}
+TEST(DeviceText, ATanhWithAnAbsoluteError) {
+  static const Function functions[] = {
+      {"param(30.0) * tanh(s / param(30.0))", [](double x) { return 30 * std::tanh(x / 30); }, -400, 400, 0, 1.5e-5},
+      {"50.0 * tanh(s)", [](double x) { return 50 * std::tanh(x); }, -60, 60, 0, 2.4e-5},
+      {"1.0 - tanh(s)", [](double x) { return 1 - std::tanh(x); }, -12, 12, 0, 4.8e-7},
+  };
+  emit::ModOptions options = device;
+  options.absolute_tanh = true;
+  expect_errors(functions, options);
 }
 
 TEST(DeviceText, FunctionsOfWhatIsNoCommonNumber) {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "emit/kernel_text.hpp"
+#include "emit/mod_errors.hpp"
 #include "emit/mod_text.hpp"
 #include "gpu/tile_table_sm90.hpp"
 #include "kernels/params.cuh"
@@ -52,10 +53,42 @@ bool is_everything(const TileMap& tiles) {
   return tiles.decided() && tiles.bands().size() == 1 && tiles.bands()[0] == Band{};
 }
 
+// Keys that a query attends to, on average over some of them; without a mask that bands describe, all.
+std::int64_t usual_keys(const Problem& p) {
+  const TileMap map(p.mask);
+  const std::int64_t keys = p.packed ? ceil_div(p.tokens_kv, std::max<std::int64_t>(1, p.batch)) : p.tokens_kv;
+  const std::int64_t queries = usual_queries(p), offset = keys - queries;
+  if (!map.decided() || queries == 0) return keys;
+  constexpr std::int64_t looks = 8;
+  std::int64_t sum = 0;
+  for (std::int64_t i = 0; i < looks; ++i) {
+    const std::int64_t q = offset + (queries - 1) * i / (looks - 1);
+    const Cover seen = map.cover(q, q + 1, 0, keys);
+    if (seen.coverage != Coverage::empty) sum += seen.k_end - seen.k_begin;
+  }
+  return sum / looks;
+}
+
+// Rows that tiles of class 80 are given, of those that there are. Where tiles are read from end to end few times, those
+// of 64 rows have less to skip at the edge of a mask, and their beginnings and ends hide behind each other: two of them
+// have a multiprocessor together, or three of dim 64. There functions of scores keep the tensor core waiting besides.
+// docs/kernels/forward_sm80.md has the measurements.
+std::int64_t wanted_rows(const Problem& p, std::int64_t rows) {
+  const std::int64_t dim = std::max(p.dim, p.dim_v), keys = usual_keys(p);
+  const bool few_keys = dim > 192 && (is_everything(TileMap(p.mask)) ? keys < 1024 : keys <= 2048);
+  const auto& nodes = p.score.graph().nodes;
+  const bool functions = dim <= 64 && std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
+                           return node.op == Op::tanh || node.op == Op::exp || node.op == Op::exp2 ||
+                                  node.op == Op::log || node.op == Op::sigmoid || node.op == Op::erf ||
+                                  node.op == Op::pow;
+                         });
+  return !p.batch_invariant && (few_keys || functions) ? std::min<std::int64_t>(rows, 64) : rows;
+}
+
 // `rows` of queries that a tile should have room for. Null: there is no such tile on this device.
 const Tile* tile_for(const Problem& p, const Caps& caps, int arch, std::span<const Tile> table, std::int64_t rows) {
   const auto dim = static_cast<int>(p.dim), dim_v = static_cast<int>(p.dim_v);
-  if (arch != 90) return find_tile(table, caps, dim, dim_v, p.paged, rows);
+  if (arch != 90) return find_tile(table, caps, dim, dim_v, p.paged, wanted_rows(p, rows), p.batch_invariant);
   const bool decided = TileMap(p.mask).decided();
   TileUse use{dim, dim_v, !decided || !is_everything(TileMap(p.mask)), !decided || !p.score.graph().nodes.empty(), 0};
   const std::int64_t usual_keys = p.packed ? ceil_div(p.tokens_kv, std::max<std::int64_t>(1, p.batch)) : p.tokens_kv;
@@ -191,7 +224,8 @@ std::int64_t choose_splits(const Problem& p, const TileMap& map, const Caps& cap
 }
 
 void split_keys(const Problem& p, const TileMap& map, const Caps& caps, Decision& d) {
-  const Tile tile{0, d.spec.q_tile, d.spec.k_tile, d.spec.warps, d.spec.stages};
+  Tile tile{0, d.spec.q_tile, d.spec.k_tile, d.spec.warps, d.spec.stages};
+  tile.warps_n = d.spec.warps_n;
   const int resident = resident_blocks(
       caps, tile_smem_bytes(tile, static_cast<int>(p.dim), static_cast<int>(p.dim_v), p.paged), 32 * d.spec.warps);
   const std::int64_t wanted = choose_splits(p, map, caps, d, d.persistent() ? 1 : resident);
@@ -232,15 +266,47 @@ void deal_items(const Problem& p, const TileMap& map, const Caps& caps, Decision
       deal(work, persistent_blocks(caps, d.items()), part_of_cache * static_cast<double>(caps.l2_bytes)));
 }
 
+// Whether what a score change adds by the place of the key may lead far from what it adds in the tile that a row meets
+// first, its last one: by ALiBi for keys behind the query it does not, for keys before it, it does. Looked at for some
+// queries and keys of score 0 and with captured reals of 1, for where they lead the plan cannot know: a row that is
+// taken too far is done again (kernels/softmax.cuh), and costs twice its time. In units of a score.
+bool stays_near(const Problem& p, const TileMap& map, const emit::ForwardSpec& spec) {
+  constexpr double far = 60;  // 86 powers of two, of 127
+  const Graph& score = p.score.graph();
+  if (!mods::dependence(score).key) return true;
+  if (spec.keys == emit::Keys::runs || spec.bands > 1) return false;  // their tiles come in the order of keys
+  static constexpr float one = 1;
+  std::vector<mods::Table> tables;
+  for (const Capture& capture : score.captures) {
+    if (capture.type != Type::real) return false;
+    mods::Table table{&one, DType::f32, {}, {}};
+    table.extent.fill(1);
+    tables.push_back(table);
+  }
+  const std::int64_t offset = p.q_offset.value_or(p.tokens_kv - p.tokens_q);
+  if (offset > mods::farthest / 2 || offset < -mods::farthest / 2) return false;
+  for (const std::int64_t head : {std::int64_t{0}, p.heads_q / 2, p.heads_q - 1}) {
+    for (const std::int64_t query : {std::int64_t{0}, p.tokens_q / 2, p.tokens_q - 1}) {
+      const Cover keys = map.cover(offset + query, offset + query + 1, 0, p.tokens_kv);
+      if (keys.coverage == Coverage::empty) continue;
+      const auto at = [&](std::int64_t key) {
+        return mods::evaluate_score(score, {0, head, offset + query, key, 0}, tables);
+      };
+      const double first = at(keys.k_end - 1);
+      for (std::int64_t i = 0; i < 32; ++i)
+        if (!(at(keys.k_begin + (keys.k_end - 1 - keys.k_begin) * i / 32) <= first + far)) return false;
+    }
+  }
+  return true;
+}
+
 // Whether the reference of the softmax is fixed: 8 to 15 % faster, within the accuracy rule where errors are averaged
-// over many keys, and not one row's alone. Scores that see where their key stands, such as ALiBi's, may lead so far
-// from a row's first tile that each row would be done twice. With batch_invariant a row has the same bits whatever its
-// shape.
-bool fixes_reference(const Problem& p, const emit::ForwardSpec& spec) {
+// over many keys, and not one row's alone. With batch_invariant a row has the same bits whatever its shape.
+bool fixes_reference(const Problem& p, const TileMap& map, const emit::ForwardSpec& spec) {
   constexpr std::int64_t many_queries = 128, many_keys = 256;
   return spec.arch < 90 && p.dtype == DType::bf16 && p.out_dtype != DType::f32 && !p.batch_invariant &&
          usual_queries(p) >= many_queries && p.tokens_kv >= many_keys && !(spec.split && spec.lse) &&
-         !mods::dependence(spec.score).key;
+         stays_near(p, map, spec);
 }
 
 Layout lay_out(const Problem& p, const Decision& d) {
@@ -340,6 +406,7 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   const Tile tile = *tile_for(p, caps, arch, table, spec.heads * usual_queries(p));
   spec.q_tile = tile.q_tile, spec.k_tile = tile.k_tile, spec.warps = tile.warps, spec.stages = tile.stages;
   spec.blocks = tile.blocks, spec.early = tile.early, spec.q_registers = tile.q_registers;
+  spec.warps_n = tile.warps_n;
   if (arch == 90)
     spec.v_stages = tile.v_stages, spec.q_buffers = tile.q_buffers, spec.ping_pong = tile.ping_pong,
     spec.turned = p.scale <= 0 && p.score.graph().nodes.empty();
@@ -349,6 +416,7 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   spec.lse = p.wants_lse, spec.sinks = p.sinks;
   spec.narrow = is_narrow(p);
   spec.score = p.score.graph();
+  spec.absolute_tanh = emit::takes_absolute_tanh(spec.score);
   spec.score_dtypes.assign(p.score_tables.begin(), p.score_tables.end());
   d.queries = spec.q_tile / spec.heads;
   d.units = p.heads_q / spec.heads;
@@ -356,7 +424,7 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   choose_keys(p, map, d);
   choose_prepare(p, d);
   split_keys(p, map, caps, d);
-  spec.fixed = fixes_reference(p, spec);
+  spec.fixed = fixes_reference(p, map, spec);
   deal_items(p, map, caps, d);
   d.layout = lay_out(p, d);
   return d;

@@ -39,7 +39,7 @@ TEST(TileTable, EveryDimHasATileThatFits) {
             ASSERT_NE(tile, nullptr) << caps.name << ' ' << dim << ' ' << dim_v;
             EXPECT_LE(tile_smem_bytes(*tile, dim, dim_v, paged), caps.smem_block_bytes);
             EXPECT_GE(tile->max_dim, std::max(dim, dim_v));
-            EXPECT_EQ(tile->q_tile % (16 * tile->warps), 0);
+            EXPECT_EQ(tile->q_tile * tile->warps_n % (16 * tile->warps), 0);
           }
 }
 

@@ -18,6 +18,8 @@ struct Tile {
   // Class 90 (tile_table_sm90.hpp): places for values and queries, and whether warpgroups take turns.
   int v_stages = 2, q_buffers = 2;
   bool ping_pong = true;
+  int warps_n =
+      1;  // class 80: warps that share 16 or 32 rows, each with its part of the keys and of the output: 1 or 2
   bool operator==(const Tile&) const = default;
 };
 
@@ -28,7 +30,9 @@ std::int64_t tile_smem_bytes(const Tile& tile, int dim, int dim_v, bool paged);
 
 // The first row of the table that is for these dims, has as many rows as `rows` asks for (or is the largest) and fits
 // the device's shared memory; null: none does. Of one (dim, dim_v) and device every row so chosen has the same k_tile:
-// a row of queries sees its keys in the same steps however many stand beside it.
-const Tile* find_tile(std::span<const Tile> table, const Caps& caps, int dim, int dim_v, bool paged, std::int64_t rows);
+// a row of queries sees its keys in the same steps however many stand beside it. `alike`: and in the same order, so
+// that it has the same bits.
+const Tile* find_tile(std::span<const Tile> table, const Caps& caps, int dim, int dim_v, bool paged, std::int64_t rows,
+                      bool alike = false);
 
 }  // namespace tessera::gpu

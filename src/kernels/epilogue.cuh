@@ -113,7 +113,7 @@ PTX void store_directly(const Outputs<S>& o, int rows, const RowOf& row_of) {
       if (!to) continue;
 #pragma unroll
       for (int n = 0; n < Shape<S>::dim_groups; ++n) {
-        const int column = n * 8 + fragment_column();
+        const int column = first_column<S>() + column_of<S>(n) + fragment_column();
         store_pair<Wide>(to + column, o[m][n][half * 2], o[m][n][half * 2 + 1], S::dim_v - column);
       }
     }
@@ -122,12 +122,13 @@ PTX void store_directly(const Outputs<S>& o, int rows, const RowOf& row_of) {
 
 // Eight columns of a row, those that are within the dim.
 template <class S, class E>
-PTX void store_chunk(E* row, const E* from, int column) {
+PTX void store_chunk(E* row, const uint4& from, int column) {
   if (S::dim_v % 8 == 0 || column + 8 <= S::dim_v) {
-    if (column < S::dim_v) ptx::store16(row + column, *reinterpret_cast<const uint4*>(from));
+    if (column < S::dim_v) ptx::store16(row + column, from);
   } else {
+    const u32 pairs[4] = {from.x, from.y, from.z, from.w};
     for (int e = 0; e < S::dim_v % 8; ++e)
-      if (column < S::dim_v) row[column + e] = from[e];
+      if (column < S::dim_v) row[column + e] = E{(u16)(pairs[e / 2] >> e % 2 * 16)};
   }
 }
 
@@ -136,41 +137,58 @@ template <class S>
 PTX void store_through_shared(const Outputs<S>& o, Shared<S>& s, const ForwardParams& f, const Item& item, int rows) {
   using E = typename S::Element;
   using Sh = Shape<S>;
-  constexpr int chunks = padded_dim(S::dim_v) / 8, warp_rows = Sh::row_groups * 16;
+  constexpr int chunks = Sh::dim_groups, warp_rows = Sh::row_groups * 16;
   // Lanes side by side along a row, the same ones for each row.
   constexpr int lanes = (chunks & -chunks) < 32 ? (chunks & -chunks) : 32, rows_at_once = 32 / lanes;
 #pragma unroll
   for (int m = 0; m < Sh::row_groups; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = tile_index(warp_row<S>() + m * 16 + fragment_row(half), fragment_column(), Sh::q_pitch);
+      const int row =
+          tile_index(warp_row<S>() + m * 16 + fragment_row(half), first_column<S>() + fragment_column(), Sh::q_pitch);
 #pragma unroll
       for (int n = 0; n < Sh::dim_groups; ++n)
-        *reinterpret_cast<u32*>(s.q + columns_on(row, n * 8)) = pack(o[m][n][half * 2], o[m][n][half * 2 + 1], E{});
+        *reinterpret_cast<u32*>(s.q + columns_on(row, column_of<S>(n))) =
+            pack(o[m][n][half * 2], o[m][n][half * 2 + 1], E{});
     }
   }
   __syncwarp();
   const int first = warp_row<S>() + lane() / lanes, chunk = lane() % lanes;
   E* to = output_row<S>(f, item, first);
+  // Several are read before the first one leaves: their latency is that of one.
+  constexpr int pieces = chunks / lanes, passes = warp_rows / rows_at_once;
+  constexpr int together = pieces * passes % 8 == 0 && pieces <= 8 && 8 % pieces == 0 ? 8 / pieces : 1;
 #pragma unroll
-  for (int i = 0; i < warp_rows; i += rows_at_once) {
-    const int r = first + i;
-    if (S::heads > 1) to = output_row<S>(f, item, r);
-    if (r < rows) {
+  for (int pass = 0; pass < passes; pass += together) {
+    uint4 read[together][pieces];
 #pragma unroll
-      for (int c = 0; c < chunks; c += lanes)
-        store_chunk<S>(to, s.q + tile_index(r, (c + chunk) * 8, Sh::q_pitch), (c + chunk) * 8);
+    for (int i = 0; i < together; ++i) {
+#pragma unroll
+      for (int c = 0; c < pieces; ++c)
+        read[i][c] = *reinterpret_cast<const uint4*>(
+            s.q + tile_index(first + (pass + i) * rows_at_once, first_column<S>() + column_of<S>(c * lanes + chunk),
+                             Sh::q_pitch));
     }
-    if (S::heads == 1) to += rows_at_once * f.o.token;
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      const int r = first + (pass + i) * rows_at_once;
+      if (S::heads > 1) to = output_row<S>(f, item, r);
+      if (r < rows) {
+#pragma unroll
+        for (int c = 0; c < pieces; ++c)
+          store_chunk<S>(to, read[i][c], first_column<S>() + column_of<S>(c * lanes + chunk));
+      }
+      if (S::heads == 1) to += rows_at_once * f.o.token;
+    }
   }
 }
 
 template <class S>
-PTX void store_results(Outputs<S>& o, const Softmax<S>& softmax, Shared<S>& s, const ForwardParams& f,
-                       const Item& item) {
+PTX void store_results(Outputs<S>& o, Softmax<S>& softmax, Shared<S>& s, const ForwardParams& f, const Item& item) {
   using Sh = Shape<S>;
   constexpr bool to_float = sizeof(typename S::Output) == 4, with_sink = S::sinks && !S::split;
   const int rows = rows_of<S>(item);
+  const auto sums = softmax.sums();
   u32 nothing = 0;  // a bit for each row of the lane that attends to nothing
 #pragma unroll
   for (int m = 0; m < Sh::row_groups; ++m) {
@@ -178,19 +196,14 @@ PTX void store_results(Outputs<S>& o, const Softmax<S>& softmax, Shared<S>& s, c
     for (int half = 0; half < 2; ++half) {
       const int r = warp_row<S>() + m * 16 + fragment_row(half);
       const float reference = ptx::mul(softmax.reference(m, half), item.exponent);
-      float exact = softmax.sum[m][half];  // of this lane's columns
-      if constexpr (has_exact_sums<S>) {
-        exact += ptx::shfl_xor(exact, 1);
-        exact += ptx::shfl_xor(exact, 2);
-      }
-      const float sum = has_rounded_sums<S> ? softmax.rounded_sum[m][half * 2] : exact;
+      const float exact = sums.exact[m][half], sum = sums.multiplied[m][half];
+      const bool writes = lane() % 4 == 0 && part<S>() == 0 && r < rows;
       if (sum == 0.0f) nothing |= 1u << (m * 2 + half);
       const float sink = with_sink && r < rows ? sink_of(f, item.head + r % S::heads) : 0.0f;
-      if (S::split && lane() % 4 == 0 && r < rows)
+      if (S::split && writes)
         f.partial_lse[partial_row<S>(f, item, (i32)item.split, r)] =
             sum == 0.0f ? -ptx::infinity() : log2_of(normal(reference, sum));
-      if (S::lse && !S::split && lane() % 4 == 0 && r < rows)
-        store_lse<S>(f, item, r, finish(reference, exact, with_sink, sink).lse);
+      if (S::lse && !S::split && writes) store_lse<S>(f, item, r, finish(reference, exact, with_sink, sink).lse);
       scale_row<S>(o[m], half, finish(reference, sum, with_sink, sink), to_float || S::split);
     }
   }

@@ -40,6 +40,11 @@ struct Forward {
     if (!is_full(entry)) mask_scores<S>(x, at, p);
     softmax.take_up(x, o, item.exponent);
   }
+  DEVICE void add_values(const Scores<S>& x, u32 stage) {
+    softmax.add_values(o, x, s.v[stage], item.exponent, [&] {
+      if constexpr (kept_apart) select_values(stage);
+    });
+  }
 
   // While selecting, values that are not finite are left out. They have landed. Where the reference is running this
   // stands between exponentials and products, and its branch keeps the compiler from mixing them, for which there are
@@ -56,8 +61,9 @@ struct Forward {
   // that is not finite, or not for this row to see, and the block selects.
   DEVICE bool goes_again() {
     const int rows = rows_of<S>(item);
-    const u32 overflown = is_reference_fixed<S> ? rows_not_finite<S>(softmax.rounded_sum, rows) : 0;
-    const u32 lost = rows_not_finite<S>(o, rows) | overflown;
+    u32 overflown = is_reference_fixed<S> ? rows_not_finite<S>(softmax.rounded_sum, rows) : 0;
+    u32 lost = rows_not_finite<S>(o, rows) | overflown;
+    softmax.join_votes(lost, overflown);
     const u32 runs = (selecting() ? lost : overflown) & ~softmax.careful;
     const bool select = !selecting() && (lost & ~runs) != 0;
     softmax.careful |= runs;
@@ -119,9 +125,7 @@ struct Forward {
       multiply_keys<S>(x, queries, s.q, s.k[stage], rows);
       score(x, entry(round));
       keys.look_up(entry(round + ahead + 1));
-      softmax.add_values(o, x, s.v[stage], item.exponent, [&] {
-        if constexpr (kept_apart) select_values(stage);
-      });
+      add_values(x, stage);
       keys.keep(s, round + ahead + 1, tile_of(entry(round + ahead + 1)));
     }
   }
@@ -155,9 +159,7 @@ struct Forward {
       if constexpr (!kept_apart) select_values(0);
       keys.load_k(s, 0, round + 1, entry(round + 1));
       ptx::cp_async_commit();
-      softmax.add_values(o, x, s.v[0], item.exponent, [&] {
-        if constexpr (kept_apart) select_values(0);
-      });
+      add_values(x, 0);
     }
   }
 };
@@ -191,8 +193,7 @@ PTX void forward_sm80(const typename S::Params& p) {
   }
   const Item& item = s.item;
   const float scale = p.f.scale;
-  Forward<S> work{p, item, s, KeySource<S>::make(p.f, item)};
-  work.softmax.references = s.reference + warp_row<S>();
+  Forward<S> work{p, item, s, KeySource<S>::make(p.f, item), {}, {s, s.reference + warp_row<S>()}};
 
   load_queries<S>(s, p.f, item);
   if (!S::scored && scale <= 0) {

@@ -19,6 +19,11 @@ enum class Keys { all, bands, runs };
 // Elements of a row that the tensor core works on: whole steps of 16.
 BOTH constexpr int padded_dim(int dim) { return (dim + 15) / 16 * 16; }
 
+// Columns of V that the warps of a block work on: where two share the rows of Q, each has half of every panel of 64.
+BOTH constexpr int columns_of_v(int dim_v, int warps_n) {
+  return warps_n == 1 ? padded_dim(dim_v) : (dim_v + 63) / 64 * 64;
+}
+
 // Elements from one row to the next, 16-bit types: whole panels of 64, which are 128 bytes, once around the banks.
 BOTH constexpr int row_pitch(int dim) { return (dim + 63) / 64 * 64; }
 // Where element (row, column) of a tile lies. The eight 16-byte chunks of a panel are exchanged by the row's number:
@@ -35,10 +40,10 @@ BOTH constexpr int work_bytes(bool runs) { return item_bytes + 4 * entry_ring + 
 
 // Shared memory of a block of the forward kernel. The rows of O leave through the memory of Q.
 BOTH constexpr long long forward_shared_bytes(int q_tile, int k_tile, int stages, int dim, int dim_v, bool paged,
-                                              bool runs = true) {
+                                              int warps_n, bool runs = true) {
   const int widest = dim > dim_v ? dim : dim_v;
   return 4LL * q_tile + 2LL * q_tile * row_pitch(widest) + 2LL * stages * k_tile * (row_pitch(dim) + row_pitch(dim_v)) +
-         work_bytes(runs) + (paged ? 32LL * k_tile : 0);
+         work_bytes(runs) + (paged ? 32LL * k_tile : 0) + (warps_n > 1 ? q_tile * (2LL * row_pitch(k_tile) + 8) : 0);
 }
 
 constexpr int combine_threads = 128;

@@ -17,43 +17,51 @@ PTX void copy(E* to, const E* from, int elements) {
   else *to = elements ? E{ptx::load2(from)} : E{0};
 }
 
+PTX constexpr int lowest_bit(int x) { return x & -x; }
+PTX constexpr int highest_bit(int x) { return x < 2 ? x : 2 * highest_bit(x / 2); }
+
 // How a block shares the copies of a tile of Rows rows: `lanes` threads side by side along a row, the same ones for
-// each row, so that a thread's places are constants away from its first.
-template <int Rows, int Dim, int Pitch, int Threads, int Bytes>
+// each row, so that a thread's places are constants away from its first. As many as are eight or more, for few of them
+// meet each other in shared memory; what they leave of a row comes after, the copies from number From on.
+template <int Rows, int Dim, int Pitch, int Threads, int Bytes, int Columns = padded_dim(Dim), int From = 0>
 struct TileCopy {
  public:
-  static constexpr int width = Bytes / 2, copies = padded_dim(Dim) / width;  // elements of a copy, copies of a row
-  static constexpr u32 lanes = (copies & -copies) < 32 ? (copies & -copies) : 32;
+  static constexpr int width = Bytes / 2, copies = Columns / width - From;  // elements of a copy; copies of a row
+  static constexpr int here = copies >= 8 ? copies / 8 * 8 : highest_bit(copies);
+  static constexpr u32 lanes = lowest_bit(here) < 32 ? lowest_bit(here) : 32;
   static constexpr int rows_at_once = Threads / lanes;
+  using Rest = TileCopy<Rows, Dim, Pitch, Threads, Bytes, Columns, From + here>;
 
   // row_of(r): where row r < rows begins. Rows that are not there become zeros.
   template <class E, class RowOf>
   static DEVICE void run(E* tile, int rows, const RowOf& row_of) {
     const u32 thread = ptx::thread_here();
-    const int first = (int)(thread / lanes), column = (int)(thread % lanes) * width;
+    const int first = (int)(thread / lanes), column = (From + (int)(thread % lanes)) * width;
 #pragma unroll
     for (int pass = 0; pass < Rows; pass += rows_at_once) {
       const int r = first + pass;
       if (Rows % rows_at_once == 0 || r < Rows)
         copy_row(tile, place(first, column, pass), row_of(r < rows ? r : 0) + column, column, r < rows);
     }
+    if constexpr (here < copies) Rest::run(tile, rows, row_of);
   }
   // Rows `stride` apart. No branch, so that the compiler may put the copies between other instructions. The address of
   // a row that is not there is never read from.
   template <class E>
-  static DEVICE void dense(E* tile, int rows, const E* from, i64 stride) {
+  static DEVICE void dense(E* tile, int rows, const E* row, i64 stride) {
     // Copies of nothing, too, want an aligned address, and a tensor of one row may have any stride, one of none any
     // address.
     stride = rows > 1 ? ptx::made_here(stride) : 0;
-    from = reinterpret_cast<const E*>(reinterpret_cast<u64>(from) & ~(u64)(Bytes - 1));
+    row = reinterpret_cast<const E*>(reinterpret_cast<u64>(row) & ~(u64)(Bytes - 1));
     const u32 thread = ptx::thread_here();
-    const int first = (int)(thread / lanes), column = (int)(thread % lanes) * width;
-    from += first * stride + column;
+    const int first = (int)(thread / lanes), column = (From + (int)(thread % lanes)) * width;
+    const E* from = row + first * stride + column;
     const int left = rows - first;  // of them from this thread's first one on
 #pragma unroll
     for (int pass = 0; pass < Rows; pass += rows_at_once, from += rows_at_once * stride)
       if (Rows % rows_at_once == 0 || first + pass < Rows)
         copy_row(tile, place(first, column, pass), from, column, pass < left);
+    if constexpr (here < copies) Rest::dense(tile, rows, row, stride);
   }
 
  private:
@@ -65,10 +73,10 @@ struct TileCopy {
   template <class E>
   static DEVICE void copy_row(E* tile, int to, const E* from, int column, bool there) {
 #pragma unroll
-    for (int c = 0; c < copies; c += (int)lanes) {
+    for (int c = 0; c < here; c += (int)lanes) {
       int elements = width;
       const E* at = from + c * width;
-      if ((c + (int)lanes) * width > Dim) {  // may reach beyond the dim
+      if ((From + c + (int)lanes) * width > Dim) {  // may reach beyond the dim
         const int left = Dim - c * width - column;
         elements = left < 0 ? 0 : left < width ? left : width;
         if (left <= 0) at = from - column;
@@ -109,7 +117,7 @@ struct KeySource {
         s.k[stage], rows_of_entry<S>(item, entry), key(first_key<S>(entry)), f.k.token);
   }
   DEVICE void load_v(Shared<S>& s, u32 stage, int, i32 entry) const {
-    TileCopy<S::k_tile, S::dim_v, Shape<S>::v_pitch, Shape<S>::threads, S::v_copy>::dense(
+    TileCopy<S::k_tile, S::dim_v, Shape<S>::v_pitch, Shape<S>::threads, S::v_copy, Shape<S>::columns_v>::dense(
         s.v[stage], rows_of_entry<S>(item, entry), value(first_key<S>(entry)), f.v.token);
   }
   // Of a key: where it has come from.
@@ -165,7 +173,7 @@ struct KeySource<S, true> {
   }
   DEVICE void load_v(Shared<S>& s, u32 stage, int round, i32 entry) const {
     if (entry < 0) return;
-    TileCopy<S::k_tile, S::dim_v, Shape<S>::v_pitch, Shape<S>::threads, S::v_copy>::run(
+    TileCopy<S::k_tile, S::dim_v, Shape<S>::v_pitch, Shape<S>::threads, S::v_copy, Shape<S>::columns_v>::run(
         s.v[stage], rows_of_entry<S>(item, entry),
         [&](int r) { return static_cast<const E*>(item.v) + s.rows[round % 2][r].v; });
   }

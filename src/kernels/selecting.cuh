@@ -33,10 +33,16 @@ PTX float zero_if_finite(const float (&x)[4], int half) {
 }
 template <int Groups>
 PTX float zero_if_finite(const float (&x)[Groups][4], int half) {
-  float zero = 0.0f;
+  float zeros[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-  for (int n = 0; n < Groups; ++n) zero += zero_if_finite(x[n], half);
-  return zero;
+  for (int n = 0; n < Groups; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float& zero = zeros[n % 2 * 2 + e];
+      zero = ptx::fma(x[n][half * 2 + e], 0.0f, zero);
+    }
+  }
+  return (zeros[0] + zeros[1]) + (zeros[2] + zeros[3]);
 }
 
 // A bit for each of the lane's rows that is there and has something that is not finite, in any lane of its quad.
@@ -76,7 +82,7 @@ PTX bool attends(const typename S::Params& p, const Item& item, const KeySource<
 #pragma unroll 1
   for (u32 mask = 16; mask > 0; mask /= 2) score += ptx::shfl_xor(score, mask);
   score = ptx::mul(score, p.f.scale);
-  if constexpr (S::scored) score = S::score(score, (P)item.sequence, (P)h, (P)q, (P)key, p);
+  if constexpr (S::scored) score = S::score(score, (P)item.sequence, (P)h, (P)q, (P)key, (float)key, p);
   return score != -ptx::infinity();
 }
 

@@ -41,9 +41,10 @@ constexpr float huge_exponent = is_reference_fixed<S> ? 4096.0f : 32.0f;
 template <class S>
 struct Softmax {
   using Sh = Shape<S>;
+  Shared<S>& s;
   float* references;                     // score of each row, in shared memory; -inf: none attended to yet
   float sum[Sh::row_groups][2];          // of P before it is rounded, of this lane's columns
-  float rounded_sum[Sh::row_groups][4];  // of P as it is multiplied: of all columns, each twice
+  float rounded_sum[Sh::row_groups][4];  // of P as it is multiplied: of all of the warp's columns, each twice
   float minus_b[Sh::row_groups][2];      // of the tile in hand
   // Why a tile needs more than exponentials, in one register; 0: all rows of the warp have a reference, fixed and not
   // huge. A bit for each row of the lane that is running, and two more.
@@ -79,6 +80,7 @@ struct Softmax {
     });
     for_rows([&](int m, int half) { top[m][half] = ptx::max(top[m][half], ptx::shfl_xor(top[m][half], 1)); });
     for_rows([&](int m, int half) { top[m][half] = ptx::max(top[m][half], ptx::shfl_xor(top[m][half], 2)); });
+    with_neighbour(top, [](float a, float b) { return ptx::max(a, b); });
     float furthest = 0.0f;
     bool settled = (careful & running) == 0;  // of the warp: it comes here together or not at all
     for_rows([&](int m, int half) {
@@ -94,7 +96,7 @@ struct Softmax {
     if (furthest >= huge_exponent<S>) subtract_first(x, top, before, shrink, c);
     __syncwarp();  // all lanes have read the references
     for_rows([&](int m, int half) { set_reference(m, half, top[m][half]); });
-    __syncwarp();
+    sync_rows<S>();
     if constexpr (is_reference_fixed<S>)
       if (ptx::all(settled && furthest < huge_exponent<S>)) careful &= ~unsettled;
     for_rows([&](int m, int half) {
@@ -109,12 +111,62 @@ struct Softmax {
       minus_b[m][half] = ptx::abs(b) >= huge_exponent<S> ? 0.0f : -b;
     });
   }
+  // What two warps know of the same rows, for both; all lanes of a quad have the same.
+  using Rows = float[Sh::row_groups][2];
+  template <class Join>
+  DEVICE void with_neighbour(Rows& x, const Join& join) {
+    if constexpr (S::warps_n > 1) {
+      const auto row = [](int m, int half) { return warp_row<S>() + m * 16 + fragment_row(half); };
+      for_rows([&](int m, int half) {
+        if (lane() % 4 == 0) s.rows[part<S>()][row(m, half)] = x[m][half];
+      });
+      sync_rows<S>();
+      for_rows([&](int m, int half) { x[m][half] = join(x[m][half], s.rows[1 - part<S>()][row(m, half)]); });
+    }
+  }
+  // A bit for each of the lane's rows, of either warp.
+  DEVICE void join_votes(u32& a, u32& b) {
+    if constexpr (S::warps_n > 1) {
+      Rows votes;
+      for_rows([&](int m, int half) {
+        votes[m][half] = ptx::as_float((a >> (m * 2 + half) & 1) | (b >> (m * 2 + half) & 1) << 1);
+      });
+      with_neighbour(votes, [](float x, float y) { return ptx::as_float(ptx::as_bits(x) | ptx::as_bits(y)); });
+      for_rows([&](int m, int half) {
+        const u32 vote = ptx::as_bits(votes[m][half]);
+        a |= (vote & 1) << (m * 2 + half), b |= (vote >> 1) << (m * 2 + half);
+      });
+    }
+  }
+  // The sums of the rows, of all columns: of P as it is multiplied where there are such, and before it is rounded.
+  struct Sums {
+    Rows exact, multiplied;
+  };
+  DEVICE Sums sums() {
+    Sums all;
+    const auto add = [](float a, float b) { return ptx::add(a, b); };
+    for_rows([&](int m, int half) { all.exact[m][half] = sum[m][half]; });
+    if constexpr (has_exact_sums<S>) {
+      for_rows([&](int m, int half) {
+        all.exact[m][half] += ptx::shfl_xor(all.exact[m][half], 1);
+        all.exact[m][half] += ptx::shfl_xor(all.exact[m][half], 2);
+      });
+      with_neighbour(all.exact, add);
+    }
+    for_rows([&](int m, int half) {
+      all.multiplied[m][half] = has_rounded_sums<S> ? rounded_sum[m][half * 2] : all.exact[m][half];
+    });
+    if constexpr (has_rounded_sums<S> && S::warps_n > 1) {
+      sync_rows<S>();
+      with_neighbour(all.multiplied, add);
+    }
+    return all;
+  }
   static DEVICE float exponent_of(float score, float c) {
     return score == -ptx::infinity() ? 0.0f : ptx::mul(score, c);
   }
 
   // Of rows whose exponents are huge.
-  using Rows = float[Sh::row_groups][2];
   DEVICE void subtract_first(Scores<S>& x, const Rows& now, const Rows& before, Rows& shrink, float c) {
     for_rows([&](int m, int half) {
       const float top = now[m][half], old = before[m][half];
@@ -134,7 +186,7 @@ struct Softmax {
   // Lanes of a quad have the same rows.
   DEVICE float reference(int m, int half) const { return references[fragment_row(half) + m * 16]; }
   DEVICE void set_reference(int m, int half, float score) {
-    if (lane() % 4 == 0) references[fragment_row(half) + m * 16] = score;
+    if (lane() % 4 == 0 && part<S>() == 0) references[fragment_row(half) + m * 16] = score;
   }
   template <class Do>
   static DEVICE void for_rows(const Do& act) {
@@ -163,24 +215,38 @@ struct Softmax {
   }
   // One tile: o += P V, in two parts; ready() is called between them. The first so many steps of 16 keys are
   // exponentiated before the products begin, the others while the tensor core is busy with products: as many as
-  // registers allow.
+  // registers allow. Keys that another warp has the probabilities of come last, when it has had time to write them.
   static constexpr int early = S::early < Sh::key_steps ? S::early : Sh::key_steps;
   template <class Ready>
   DEVICE void add_values(Outputs<S>& o, const Scores<S>& x, const typename S::Element* v, float c, const Ready& ready) {
     u32 p[Sh::key_steps][Sh::row_groups][4];
 #pragma unroll
-    for (int step = 0; step < early; ++step) probabilities(p[step], x, step, c);
+    for (int step = 0; step < early; ++step) exponentiate(p[step], x, step, c);
     ready();
+    const typename S::Element* const own = v + part<S>() * Sh::keys * Sh::v_pitch;
 #pragma unroll
     for (int step = 0; step < Sh::key_steps; ++step) {
-      if (step + early < Sh::key_steps) probabilities(p[step + early], x, step + early, c);
-      multiply_values<S>(o, p[step], v, step);
+      if (step + early < Sh::key_steps) exponentiate(p[step + early], x, step + early, c);
+      multiply_values<S>(o, p[step], own, step);
       if constexpr (has_rounded_sums<S>) {
         constexpr u32 one = pair_of_ones(typename S::Element{});
 #pragma unroll
         for (int m = 0; m < Sh::row_groups; ++m) multiply(rounded_sum[m], p[step][m], one, one, typename S::Element{});
       }
     }
+    if constexpr (S::warps_n > 1) {
+      sync_rows<S>();
+      v += (1 - part<S>()) * Sh::keys * Sh::v_pitch;
+#pragma unroll
+      for (int step = 0; step < Sh::key_steps; ++step) {
+        take_probabilities<S>(p[step], s, step);
+        multiply_values<S>(o, p[step], v, step);
+      }
+    }
+  }
+  DEVICE void exponentiate(u32 (&p)[Sh::row_groups][4], const Scores<S>& x, int step, float c) {
+    probabilities(p, x, step, c);
+    if constexpr (S::warps_n > 1) give_probabilities<S>(s, p, step);
   }
 };
 

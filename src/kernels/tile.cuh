@@ -1,11 +1,14 @@
 // A block's tiles: their shape, how they lie in shared memory, and the products of them on the tensor core.
 // A warp has 16 or 32 rows, so that each fragment of keys or values that it reads meets one or two fragments of
-// queries: with 32 rows the tensor core needs half the shared-memory bandwidth. Must not know: masks, softmax, where
-// tiles come from.
+// queries: with 32 rows the tensor core needs half the shared-memory bandwidth. Where the output of 32 rows is too wide
+// for a warp's registers, two warps have them together: each multiplies half of a tile's keys, hands its probabilities
+// to the other through shared memory, and has half of the output's columns.
+// Must not know: masks, softmax, where tiles come from.
 #pragma once
 #include "key_tiles.cuh"
 #include "layout.cuh"
 #include "ptx/arithmetic.cuh"
+#include "ptx/barriers.cuh"
 #include "ptx/matrix.cuh"
 #include "ptx/warp.cuh"
 
@@ -14,11 +17,14 @@ namespace tessera_kernels {
 template <class S>
 struct Shape {
   static constexpr int threads = S::warps * 32;
-  static constexpr int row_groups = S::q_tile / S::warps / 16;  // of 16 rows, of a warp
-  static constexpr int dim_steps = padded_dim(S::dim) / 16;     // of a product of queries and keys
-  static constexpr int key_steps = S::k_tile / 16;              // of a product of probabilities and values
-  static constexpr int key_groups = S::k_tile / 8;              // columns of scores, 8 a fragment
-  static constexpr int dim_groups = padded_dim(S::dim_v) / 8;   // columns of the output
+  static constexpr int warps_n = S::warps_n;                              // warps that have the same rows: 1 or 2
+  static constexpr int row_groups = S::q_tile * warps_n / S::warps / 16;  // of 16 rows, of a warp
+  static constexpr int keys = S::k_tile / warps_n;                        // of a tile, that the warp has the scores of
+  static constexpr int dim_steps = padded_dim(S::dim) / 16;               // of a product of queries and keys
+  static constexpr int key_steps = keys / 16;  // of a product of the warp's probabilities and values
+  static constexpr int key_groups = keys / 8;  // columns of scores, 8 a fragment
+  static constexpr int columns_v = columns_of_v(S::dim_v, warps_n);
+  static constexpr int dim_groups = columns_v / warps_n / 8;  // the warp's columns of the output, 8 a fragment
   static constexpr int q_pitch = row_pitch(S::dim > S::dim_v ? S::dim : S::dim_v);  // O leaves through Q's rows
   static constexpr int k_pitch = row_pitch(S::dim), v_pitch = row_pitch(S::dim_v);
   static constexpr int queries = S::q_tile / S::heads;  // rows queries * heads to q_tile are idle
@@ -35,8 +41,17 @@ struct PagedRows<Rows, true> {
   PagedRow rows[2][Rows];  // of this tile and of the next
 };
 
+// Probabilities on their way from one warp to another, and what the two know of a row.
+template <class S, bool Shared = (S::warps_n > 1)>
+struct Exchange {};
 template <class S>
-struct alignas(16) Shared : PagedRows<S::k_tile, S::paged> {
+struct Exchange<S, true> {
+  typename S::Element p[S::q_tile * row_pitch(S::k_tile)];
+  float rows[2][S::q_tile];
+};
+
+template <class S>
+struct alignas(16) Shared : PagedRows<S::k_tile, S::paged>, Exchange<S> {
   typename S::Element q[S::q_tile * Shape<S>::q_pitch];
   typename S::Element k[S::stages][S::k_tile * Shape<S>::k_pitch];
   typename S::Element v[S::stages][S::k_tile * Shape<S>::v_pitch];
@@ -80,7 +95,28 @@ PTX int matrix_row() {
 }
 template <class S>
 PTX int warp_row() {
-  return warp() * Shape<S>::row_groups * 16;
+  return warp() / S::warps_n * Shape<S>::row_groups * 16;
+}
+// Of warps that have the same rows: which one this is. They are neighbours, on different parts of the multiprocessor.
+template <class S>
+PTX int part() {
+  return S::warps_n == 1 ? 0 : warp() % S::warps_n;
+}
+// They wait for each other, for what they have written to shared memory.
+template <class S>
+PTX void sync_rows() {
+  if constexpr (S::warps_n == 1) __syncwarp();
+  else ptx::named_barrier_sync(1 + (u32)warp() / S::warps_n, 32 * S::warps_n);
+}
+// The output's columns that fragment n of a warp has: the first of all, or from here on. Two warps have halves of each
+// panel of 64.
+template <class S>
+PTX constexpr int column_of(int n) {
+  return S::warps_n == 1 ? n * 8 : n / 4 * 64 + n % 4 * 8;
+}
+template <class S>
+PTX int first_column() {
+  return part<S>() * 32;
 }
 
 // A step's fragments of the warp's queries. `row`: matrix_row of them.
@@ -125,7 +161,31 @@ template <class S>
 PTX MatrixRows matrix_rows() {
   const u32 lane = ptx::thread_here() % 32;
   return {matrix_row<Shape<S>::q_pitch>(),
-          tile_index((int)(lane % 8 + lane / 16 * 8), (int)(lane / 8 % 2 * 8), Shape<S>::k_pitch)};
+          tile_index((int)(lane % 8 + lane / 16 * 8), (int)(lane / 8 % 2 * 8), Shape<S>::k_pitch) +
+              part<S>() * Shape<S>::keys * Shape<S>::k_pitch};
+}
+
+// Probabilities of a step from the fragments of the warp to those of its neighbour, by way of shared memory.
+template <class S>
+PTX void give_probabilities(Shared<S>& s, const u32 (&p)[Shape<S>::row_groups][4], int step) {
+  constexpr int pitch = row_pitch(S::k_tile);
+  const int row = tile_index(warp_row<S>() + fragment_row(0), part<S>() * Shape<S>::keys + fragment_column(), pitch);
+#pragma unroll
+  for (int m = 0; m < Shape<S>::row_groups; ++m) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      *reinterpret_cast<u32*>(s.p + columns_on(row, step * 16 + i / 2 * 8) + (m * 16 + i % 2 * 8) * pitch) = p[m][i];
+  }
+}
+template <class S>
+PTX void take_probabilities(u32 (&p)[Shape<S>::row_groups][4], const Shared<S>& s, int step) {
+  constexpr int pitch = row_pitch(S::k_tile);
+  const u32 lane = ptx::thread_here() % 32;
+  const int row =
+      tile_index(warp_row<S>() + (int)(lane % 16), (1 - part<S>()) * Shape<S>::keys + (int)(lane / 16 * 8), pitch);
+#pragma unroll
+  for (int m = 0; m < Shape<S>::row_groups; ++m)
+    ptx::ldmatrix_x4(p[m], s.p + columns_on(row, step * 16) + m * 16 * pitch);
 }
 
 // x = Q K^T of the warp's rows and a tile of keys. Fragments are read one step before they are multiplied.
@@ -166,13 +226,13 @@ PTX void multiply_values(Outputs<S>& o, const u32 (&p)[Shape<S>::row_groups][4],
                          int step) {
   using Sh = Shape<S>;
   constexpr int pairs = Sh::dim_groups / 2;
-  const int row = matrix_row<Sh::v_pitch>();
+  const int row = matrix_row<Sh::v_pitch>() ^ first_column<S>();
   v += step * 16 * Sh::v_pitch;
   u32 b[2][4];
   ptx::ldmatrix_x4_trans(b[0], v + row);
 #pragma unroll
   for (int n = 0; n < pairs; ++n) {
-    if (n + 1 < pairs) ptx::ldmatrix_x4_trans(b[(n + 1) % 2], v + columns_on(row, (n + 1) * 16));
+    if (n + 1 < pairs) ptx::ldmatrix_x4_trans(b[(n + 1) % 2], v + columns_on(row, column_of<S>(2 * n + 2)));
 #pragma unroll
     for (int m = 0; m < Sh::row_groups; ++m) {
       multiply(o[m][2 * n], p[m], b[n % 2][0], b[n % 2][1], typename S::Element{});

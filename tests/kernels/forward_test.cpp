@@ -47,6 +47,16 @@ TEST(Forward, LargestDims) {
   expect_case({.q_tile = 32, .k_tile = 16, .warps = 2}, "sq=33 sk=40 d=256 dv=255 dtype=bf16");
   expect_case({.q_tile = 16, .k_tile = 16, .warps = 1}, "sq=17 sk=40 d=1 dv=1 dtype=bf16");
 }
+TEST(Forward, TwoWarpsHaveTheSameRows) {
+  constexpr KernelShape shared{.q_tile = 64, .k_tile = 64, .warps = 4, .warps_n = 2, .checked = true};
+  for (const char* family : {"normal", "growing", "huge", "nan_masked", "nan_attended", "neg_inf"})
+    expect_case(shared, std::string("sq=70 sk=150 d=72 dv=200 dtype=bf16 mask=\"(k <= q)\" lse=1 family=") + family);
+  KernelShape shape = shared;
+  shape.q_tile = 32, shape.k_tile = 32, shape.fixed = false, shape.stages = 1;  // 16 rows a warp
+  expect_case(shape, "sq=40 sk=70 d=24 dv=130 dtype=f16 out=f32 sinks=1 lse=1 family=outlier");
+  shape.splits = 3, shape.q_tile = 64;
+  expect_case(shape, "sq=40 sk=200 hq=2 hkv=1 d=200 dv=66 dtype=bf16 lse=1 mask=\"window(50, 3)\"");
+}
 TEST(Forward, Alignment) {
   for (const int bytes : {2, 4, 8}) {
     KernelShape shape = one_warp;

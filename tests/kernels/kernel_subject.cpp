@@ -249,7 +249,7 @@ emit::ForwardSpec spec_of(const KernelShape& shape, const Inputs& in, const Outp
   s.dtype = in.q.dtype, s.out_dtype = out.o.dtype;
   s.dim = static_cast<int>(conformance::dim_of(in.q)), s.dim_v = static_cast<int>(conformance::dim_of(in.v));
   s.q_tile = shape.q_tile, s.k_tile = shape.k_tile, s.warps = shape.warps, s.stages = shape.stages;
-  s.q_registers = shape.q_registers;
+  s.q_registers = shape.q_registers, s.warps_n = shape.warps_n;
   const auto group = static_cast<int>(conformance::heads_of(in.q) / conformance::heads_of(in.k));
   for (int h = 1; h <= std::min(shape.heads, group); ++h)
     if (group % h == 0) s.heads = h;

@@ -13,6 +13,7 @@ namespace tessera::tests {
 struct KernelShape {
   int q_tile = 64, k_tile = 64, warps = 4, stages = 2;
   bool q_registers = false;
+  int warps_n = 1;          // warps that share rows
   bool fixed = true;        // the softmax's reference, where the types allow it
   int heads = 1;            // query heads that share a tile; cut to what divides the group
   std::int64_t splits = 1;  // of the keys

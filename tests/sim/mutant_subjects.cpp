@@ -84,6 +84,10 @@ std::vector<ForwardRun> forward_runs() {
       {with(shape_of(2), [](Shape& s) { s.copy = 4; }),
        "b=2 sq=90 sk=90 hq=2 hkv=2 d=18 dv=15 dtype=bf16 mask=\"documents(ids) & causal\" family=outlier"},
       {shape_of(2), "sq=33 sk=270 d=16 dtype=bf16 mask=\"(k % 3 != 1) & (k <= q)\""},
+      {with(shape_of(2), [](Shape& s) { s.warps = 4, s.q_tile = 64, s.warps_n = 2; }),
+       "sq=70 sk=130 d=16 dv=72 dtype=bf16 mask=\"(k <= q)\" lse=1 family=nan_masked seed=3"},
+      {with(shape_of(2), [](Shape& s) { s.warps = 4, s.q_tile = 64, s.warps_n = 2; }),
+       "sq=70 sk=130 d=16 dv=72 dtype=bf16 lse=1 family=growing seed=3"},
       {shape_of(1, true), "sq=64 sk=65 d=64 dtype=bf16 out=f32 family=outlier"},
   };
 }

@@ -35,11 +35,15 @@ inline std::vector<DType> dtypes(std::span<const Table> tables) {
 }
 
 // What the mods of a device call, for a host without an emulated GPU and for NVRTC without the kernels' own.
-inline constexpr std::string_view host_ptx = R"(namespace ptx {
+inline constexpr std::string_view host_ptx = R"(#ifndef __CUDACC__
+extern "C" float fmaf(float, float, float) noexcept;
+#endif
+namespace ptx {
 struct f16 { unsigned short bits; };
 static __device__ float exp2(float x) { return exp2f(x); }
 static __device__ float log2(float x) { return (float)(::log((double)x) * 1.4426950408889634); }
 static __device__ float rcp(float x) { return 1.0f / x; }
+static __device__ float fma(float a, float b, float c) { return fmaf(a, b, c); }
 static __device__ float rsqrt(float x) { return 1.0f / sqrtf(x); }
 static __device__ float min(float a, float b) { return a < b || b != b ? a : b; }
 static __device__ float max(float a, float b) { return a > b || b != b ? a : b; }

@@ -47,5 +47,6 @@ PTX u32 thread_here() { INSN(return threadIdx.x, u32 r; asm volatile("mov.u32 %0
 
 // The same for a number that the caller has: multiples of it are made where they are used.
 PTX i64 made_here(i64 x) { INSN(return x, asm volatile("" : "+l"(x)); return x); }
+PTX i32 made_here(i32 x) { INSN(return x, asm volatile("" : "+r"(x)); return x); }
 
 }  // namespace ptx
