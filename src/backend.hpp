@@ -21,6 +21,9 @@ class Backend {
   virtual std::string missing() const = 0;
   // Every reason why the problem cannot be run here; empty: it can.
   virtual std::vector<std::string> supports(const Problem& problem) const = 0;
+  // Why a later variant of the same backend is expected to be the better choice for a problem that this one can run;
+  // empty: it is not. Says nothing where this one is pinned, or no other can.
+  virtual std::string better_elsewhere(const Problem&) const { return {}; }
   // Fills tiling, partial_bytes and scratch_bytes from problem and tiles. Pure: the same for the same problem.
   virtual void decide(PlanData& plan) const = 0;
   // Runs a plan on validated tensors.

@@ -137,6 +137,9 @@ struct Problem {
   std::int64_t page_size = 0;  // paged: tokens of a page; else 0
   std::int64_t dim = 0, dim_v = 0;
   Alignment align{};
+  // Some stride of 0 lets tokens of q, k or v share a row, or query heads: copies of whole tiles cannot express it.
+  // Batches and key heads that share theirs do not count.
+  bool shared_rows = false;
   OnDevice on_device{};
   float scale = 0;
   Mask mask{};

@@ -65,8 +65,10 @@ const Plan& cached_plan(const Problem& problem) {
 Plan plan(const Problem& problem) {
   std::vector<plans::Candidate> candidates;
   for (const Backend* b : all_backends()) {
-    candidates.push_back({b->name(), b->variant(), {}, b->supports(problem)});
+    candidates.push_back({b->name(), b->variant(), {}, b->supports(problem), {}});
     if (plans::needs_missing(candidates.back(), problem.pinned())) candidates.back().missing = b->missing();
+    if (candidates.back().reasons.empty() && candidates.back().missing.empty())
+      candidates.back().better_elsewhere = b->better_elsewhere(problem);
   }
   plans::Choice choice = plans::choose(candidates, problem.pinned());
   auto data = std::make_shared<PlanData>();

@@ -27,6 +27,7 @@ std::ostream& operator<<(std::ostream& out, const ForwardSpec& s) {
   if (s.heads > 1) out << ", heads " << s.heads;
   if (s.packed) out << ", packed";
   if (s.paged) out << ", paged";
+  if (s.page_box > 0) out << " by " << s.page_box;
   if (s.lengths) out << ", lengths";
   switch (s.keys) {
     case Keys::all:

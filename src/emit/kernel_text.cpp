@@ -98,7 +98,9 @@ void check(const ForwardSpec& s) {
   require(s.stages <= most && s.v_stages >= 1 && s.v_stages <= most, s, "1 to 4 stages");
   require(s.q_buffers == 1 || s.q_buffers == 2, s, "one or two places for queries");
   require(s.q_copy == 16 && s.k_copy == 16 && s.v_copy == 16, s, "tensor copies take rows of 16-byte pieces");
-  require(s.heads == 1 && !s.paged, s, "no heads that share a tile, no pages");
+  require(tessera_kernels::warpgroup_rows % s.heads == 0, s, "heads that share a tile divide the rows of a warpgroup");
+  require(s.paged ? s.page_box >= 8 && s.page_box % 8 == 0 && s.k_tile % s.page_box == 0 : s.page_box == 0, s,
+          "copies of pages are of 8 keys or multiples of it, a tile's part");
 }
 
 const char* element(DType dtype) {
@@ -149,7 +151,7 @@ void write_spec(std::ostream& out, const ForwardSpec& s) {
   number("early", s.early), number("warps_n", s.warps_n);
   if (s.arch == 90) {
     number("v_stages", s.v_stages), number("q_buffers", s.q_buffers), flag("ping_pong", s.ping_pong);
-    flag("turned", s.turned);
+    flag("turned", s.turned), number("page_box", s.page_box);
     // What two, three or four warpgroups of consumers can have beside one of producers; with two, as much as S, P and O
     // make necessary.
     const int two = s.dim_v <= 192 ? 224 : s.k_tile <= 64 ? 232 : 240;
@@ -265,7 +267,7 @@ KernelText combine_text(const ForwardSpec& given) {
   ForwardSpec s = given;  // what the text does not depend on is left out: one kernel for many
   s.dim = s.dim_v, s.k_tile = 64, s.warps = s.q_tile / 16, s.stages = 1, s.blocks = 1, s.q_registers = false;
   s.early = 1, s.warps_n = 1, s.q_copy = s.k_copy = s.v_copy = 16;
-  s.paged = s.lengths = s.narrow = false, s.keys = Keys::all, s.bands = 0, s.left_open = false;
+  s.page_box = 0, s.paged = s.lengths = s.narrow = false, s.keys = Keys::all, s.bands = 0, s.left_open = false;
   s.absolute_tanh = false, s.score = {}, s.mask = {}, s.score_dtypes.clear(), s.mask_dtypes.clear();
   s.arch = 80;
   return text_of("combine", "combine.cuh", "combine", s, tessera_kernels::combine_threads, 1, 0, "");

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emit/kernel_text.hpp"
@@ -199,12 +200,13 @@ void set_pages(ForwardParams& f, const Engine& engine, const Problem& p, const D
 }
 
 // ------------------------------------------------------------------------------------------------ tensor copies
-// A tensor as boxes of `rows` tokens and a panel of columns; what all heads or sequences share stands in it once.
+// A tensor as boxes of `rows` rows and a panel of columns: of so many tokens, or of `heads` heads of each of fewer
+// tokens, the heads side by side. What all heads or sequences share stands in it once.
 struct TensorView {
   TensorMapSpec map;
   int head = 1, batch = 1;  // what the coordinates are multiplied with
 };
-TensorView view_of(const Tensor& t, const void* elsewhere, int rows) {
+TensorView view_of(const Tensor& t, const void* elsewhere, int rows, int heads = 1) {
   TensorView view;
   TensorMapSpec& map = view.map;
   const bool whole = t.rank == 4;
@@ -221,23 +223,26 @@ TensorView view_of(const Tensor& t, const void* elsewhere, int rows) {
   set(1, nothing ? 1 : t.shape[token], t.stride[token]);
   view.head = set(2, nothing ? 1 : t.shape[token + 1], t.stride[token + 1]);
   view.batch = set(3, whole && !nothing ? t.shape[0] : 1, whole ? t.stride[0] : 0);
-  map.box[0] = tessera_kernels::panel_columns, map.box[1] = static_cast<std::uint32_t>(rows), map.box[2] = 1,
-  map.box[3] = 1;
+  map.box[0] = tessera_kernels::panel_columns, map.box[1] = static_cast<std::uint32_t>(rows / heads);
+  map.box[2] = static_cast<std::uint32_t>(heads), map.box[3] = 1;
+  if (heads > 1)
+    std::swap(map.dims[1], map.dims[2]), std::swap(map.strides[1], map.strides[2]), std::swap(map.box[1], map.box[2]);
   return view;
 }
 
 void set_tensor_maps(const Engine& engine, const Problem&, const emit::ForwardSpec& spec, const DeviceDeal& dealt,
                      const Inputs& in, const Outputs& out, char* params) {
   constexpr int q_rows = tessera_kernels::warpgroup_rows;
-  const TensorView q = view_of(in.q, in.q.data, q_rows), k = view_of(in.k, in.q.data, spec.k_tile),
-                   v = view_of(in.v, in.q.data, spec.k_tile);
+  const int key_rows = spec.paged ? spec.page_box : spec.k_tile;
+  const TensorView q = view_of(in.q, in.q.data, q_rows, spec.heads), k = view_of(in.k, in.q.data, key_rows),
+                   v = view_of(in.v, in.q.data, key_rows);
   new (params + emit::deal_param_at(spec))
       tessera_kernels::Deal{dealt.list, dealt.begin, q.head, q.batch, k.head, k.batch, v.head, v.batch};
   char* map = params + emit::map_params_at(spec);
   for (const TensorView* view : {&q, &k, &v}) engine.tensor_map(view->map, map), map += tensor_map_bytes;
   // O leaves by tensor copies where its rows are of 16-byte pieces, and of a half's type.
   if (spec.o_copy == 16 && spec.out_dtype == spec.dtype && !spec.split)
-    engine.tensor_map(view_of(out.o, nullptr, q_rows).map, map);
+    engine.tensor_map(view_of(out.o, nullptr, q_rows, spec.heads).map, map);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "emit/kernel_text.hpp"
 #include "emit/mod_errors.hpp"
@@ -21,19 +22,13 @@ std::size_t padded(std::size_t bytes) {
   return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
 }
 
-// Queries of a sequence, on average where they are packed: what a tile is likely to be filled with.
-std::int64_t usual_queries(const Problem& p) {
-  return p.packed ? ceil_div(p.tokens_q, std::max<std::int64_t>(1, p.batch)) : p.tokens_q;
-}
-
-// Few queries: as many heads of the group as fit share a tile, and with it every load of keys and values. Class 90
-// leaves that to class 80.
+// Few queries: as many heads of the group as fit share a tile, and with it every load of keys and values. Class 90 has
+// more rows, of which a warpgroup's 64 are whole queries.
 int heads_of_tile(const Problem& p, std::int64_t queries, int arch) {
-  constexpr std::int64_t rows = 64;
-  if (arch == 90) return 1;
+  const std::int64_t rows = arch == 90 ? 128 : 64, most = 64;
   int heads = 1;
-  for (std::int64_t h = 1; h <= std::min(p.group(), rows); ++h)
-    if (p.group() % h == 0 && h * queries <= rows) heads = static_cast<int>(h);
+  for (std::int64_t h = 1; h <= std::min(p.group(), most); ++h)
+    if (p.group() % h == 0 && h * queries <= rows && (arch != 90 || most % h == 0)) heads = static_cast<int>(h);
   return heads;
 }
 
@@ -90,7 +85,8 @@ const Tile* tile_for(const Problem& p, const Caps& caps, int arch, std::span<con
   const auto dim = static_cast<int>(p.dim), dim_v = static_cast<int>(p.dim_v);
   if (arch != 90) return find_tile(table, caps, dim, dim_v, p.paged, wanted_rows(p, rows), p.batch_invariant);
   const bool decided = TileMap(p.mask).decided();
-  TileUse use{dim, dim_v, !decided || !is_everything(TileMap(p.mask)), !decided || !p.score.graph().nodes.empty(), 0};
+  TileUse use{dim, dim_v, !decided || !is_everything(TileMap(p.mask)),
+              !decided || p.paged || !p.score.graph().nodes.empty(), 0};
   const std::int64_t usual_keys = p.packed ? ceil_div(p.tokens_kv, std::max<std::int64_t>(1, p.batch)) : p.tokens_kv;
   use.keys = p.batch_invariant ? std::numeric_limits<std::int64_t>::max() : usual_keys;
   return find_tile_sm90(table, caps, use);
@@ -112,12 +108,15 @@ void reasons_sm90(const Problem& p, const Caps& caps, std::vector<std::string>& 
     all.push_back("the kernels are for compute capability 9.0 alone, " + caps.name + " has " +
                   std::to_string(caps.arch / 10) + "." + std::to_string(caps.arch % 10));
   if (caps.arch == 90 && !caps.tensor_maps) all.push_back("the driver of " + caps.name + " makes no tensor maps");
-  if (p.paged) all.push_back("keys in pages are cuda:sm_80's");
+  if (p.paged && p.page_size % 8 != 0)
+    all.push_back("pages have " + std::to_string(p.page_size) + " tokens: tensor copies take multiples of 8");
   const auto aligned = [&](const char* which, std::int64_t bytes) {
     if (bytes < 16)
       all.push_back(std::string(which) + " has rows at multiples of " + std::to_string(bytes) +
                     " bytes: tensor copies need multiples of 16");
   };
+  if (p.shared_rows)
+    all.push_back("tokens, or query heads, share rows by a stride of 0: tensor copies take rows of their own");
   aligned("q", p.align.q), aligned("k", p.align.k), aligned("v", p.align.v);
 }
 
@@ -245,7 +244,8 @@ void deal_items(const Problem& p, const TileMap& map, const Caps& caps, Decision
   if (!known || d.spec.keys == emit::Keys::all || d.items() > most_items || p.tokens_kv == 0) return;
   if (d.spec.keys == emit::Keys::runs && (!d.runs || d.items() > most_runs)) return;
   Work work;
-  work.heads = p.batch * d.units, work.tiles = ceil_div(p.tokens_q, d.queries), work.group = p.group();
+  work.heads = p.batch * d.units, work.tiles = ceil_div(p.tokens_q, d.queries);
+  work.group = p.group() / d.spec.heads;
   work.bytes_of_keys = static_cast<double>(p.tokens_kv * (p.dim + p.dim_v)) * 2;
   const std::int64_t offset = p.q_offset.value_or(p.tokens_kv - p.tokens_q);
   if (offset > mods::farthest / 2 || offset < -mods::farthest / 2) return;
@@ -343,6 +343,10 @@ Layout lay_out(const Problem& p, const Decision& d) {
 
 }  // namespace
 
+std::int64_t usual_queries(const Problem& p) {
+  return p.packed ? ceil_div(p.tokens_q, std::max<std::int64_t>(1, p.batch)) : p.tokens_q;
+}
+
 std::span<const Tile> tiles_of(int arch) { return arch == 90 ? tile_table_sm90() : tile_table(); }
 
 int persistent_blocks(const Caps& caps, std::int64_t items) {
@@ -409,7 +413,8 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   spec.warps_n = tile.warps_n;
   if (arch == 90)
     spec.v_stages = tile.v_stages, spec.q_buffers = tile.q_buffers, spec.ping_pong = tile.ping_pong,
-    spec.turned = p.scale <= 0 && p.score.graph().nodes.empty();
+    spec.turned = p.scale <= 0 && p.score.graph().nodes.empty(),
+    spec.page_box = p.paged ? static_cast<int>(std::gcd(std::int64_t{tile.k_tile}, p.page_size)) : 0;
   spec.q_copy = copy_bytes(p.align.q), spec.k_copy = copy_bytes(p.align.k);
   spec.v_copy = copy_bytes(p.align.v), spec.o_copy = copy_bytes(p.align.o);
   spec.packed = p.packed, spec.paged = p.paged, spec.lengths = p.lengths;

@@ -75,6 +75,9 @@ inline Decision decide(const Problem& problem, const TileMap& tiles, const Caps&
   return decide(problem, tiles, caps, arch, tiles_of(arch));
 }
 
+// Queries of a sequence, on average where they are packed: what a tile is likely to be filled with.
+std::int64_t usual_queries(const Problem& problem);
+
 // Blocks of such a kernel that one multiprocessor holds, by shared memory and threads; what registers allow is known
 // once it is compiled.
 int resident_blocks(const Caps& caps, std::int64_t smem_bytes, int threads);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "emit/kernel_text.hpp"
+#include "gpu/class_rule.hpp"
 #include "gpu/decision.hpp"
 #include "gpu/testing/device_call.hpp"
 #include "gpu/testing/fake_engine.hpp"
@@ -75,6 +76,33 @@ TEST(DecisionSm90, Refuses) {
   old.tensor_maps = false;
   EXPECT_NE(refused({}, old).find("makes no tensor maps"), std::string::npos);
   EXPECT_EQ(refused({}, hopper()), "");
+}
+TEST(DecisionSm90, RefusesTokensThatShareRows) {
+  const DeviceCall call{.queries = 200, .keys = 200, .heads_q = 4, .heads_kv = 2};
+  const auto reasons_of = [&](const auto& change) {
+    Inputs in = call.inputs();
+    change(in);
+    std::string text;
+    for (const std::string& reason : reasons(describe(in, call.outputs()), hopper(), 90)) text += reason + "\n";
+    return text;
+  };
+  EXPECT_EQ(reasons_of([](Inputs& in) { in.k.stride[2] = in.v.stride[2] = 0; }), "") << "key heads may share";
+  EXPECT_EQ(reasons_of([](Inputs& in) { in.k.stride[0] = in.q.stride[0] = 0; }), "") << "and batches";
+  for (const auto& change : {+[](Inputs& in) { in.q.stride[1] = 0; }, +[](Inputs& in) { in.q.stride[2] = 0; },
+                             +[](Inputs& in) { in.k.stride[1] = 0; }, +[](Inputs& in) { in.v.stride[1] = 0; }})
+    EXPECT_NE(reasons_of(change).find("share rows by a stride of 0"), std::string::npos);
+}
+TEST(DecisionSm90, SaysWhatIsLeftToTheOtherClass) {
+  const auto left = [](const DeviceCall& call, const Options& options = {}) {
+    return left_to_sm80(call.problem(options));
+  };
+  EXPECT_EQ(left({.queries = 65, .keys = 4096}), "");
+  EXPECT_EQ(left({.queries = 16, .keys = 4096, .heads_q = 8, .heads_kv = 1}), "") << "heads of a group are rows, too";
+  EXPECT_EQ(left({.queries = 8, .keys = 4096, .heads_q = 8, .heads_kv = 1}),
+            "64 rows that share keys (queries of a sequence x heads of a group), fewer than 65: left to cuda:sm_80, it "
+            "has tiles of so few rows");
+  EXPECT_NE(left({.queries = 4096, .keys = 4096}, {.batch_invariant = true}).find("batch_invariant"),
+            std::string::npos);
 }
 TEST(DecisionSm90, ItemsOfDifferentLengthAreDealt) {
   const DeviceCall call{.queries = 4096, .keys = 4096, .heads_q = 8, .heads_kv = 2, .dim = 128, .dim_v = 128};

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "gpu/call.hpp"
+#include "gpu/class_rule.hpp"
 #include "gpu/state.hpp"
 
 namespace tessera::gpu {
@@ -47,6 +48,8 @@ std::vector<std::string> GpuBackend::supports(const Problem& p) const {
             std::to_string(engine_.devices()) + ", numbered from 0"};
   return reasons(p, engine_.caps(p.device.index), arch_, table_);
 }
+
+std::string GpuBackend::better_elsewhere(const Problem& p) const { return arch_ == 90 ? left_to_sm80(p) : ""; }
 
 void GpuBackend::decide(PlanData& plan) const {
   const auto state = std::make_shared<const State>(engine_, plan, arch_, table_);

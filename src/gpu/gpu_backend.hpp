@@ -25,6 +25,7 @@ class GpuBackend final : public Backend {
   std::string about() const override;
   std::string missing() const override;
   std::vector<std::string> supports(const Problem& problem) const override;
+  std::string better_elsewhere(const Problem& problem) const override;
   void decide(PlanData& plan) const override;
   void run(const PlanData& plan, const Inputs& inputs, const Outputs& outputs, const Exec& exec) const override;
   void merge(const Outputs& a, const Outputs& b, const Outputs& out, const Exec& exec) const override {

@@ -17,7 +17,7 @@ std::int64_t tile_smem_bytes_sm90(const Tile& tile, int dim, int dim_v);
 struct TileUse {
   int dim = 64, dim_v = 64;
   bool edges = false;      // a mask that bands describe, or one that is evaluated
-  bool evaluated = false;  // scores are changed, or a mask is evaluated: more registers
+  bool evaluated = false;  // scores are changed, a mask is evaluated, or keys lie in pages: more registers
   std::int64_t keys = 0;
 };
 

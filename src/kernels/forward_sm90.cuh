@@ -106,11 +106,12 @@ struct Consumer {
   // ---------------------------------------------------------------------------------------------- an item
   DEVICE void find_edges() {
     const Item& it = item();
-    const i32 first = it.first_query + w * warpgroup_rows, rows = rows_of_warpgroup<S>(it, w);
+    const i32 first = it.first_query + w * queries_of_warpgroup<S>, rows = rows_of_warpgroup<S>(it, w);
     skip_from = rows > 0 ? 0x7fffffff : 0;
     whole_from = whole_to = 0;
     if constexpr (S::keys == Keys::bands && S::bands == 1) {
-      const i64 q_first = first + it.offset, q_last = q_first + rows - 1, lo = p.f.band_lo[0], hi = p.f.band_hi[0];
+      const i64 q_first = first + it.offset, q_last = q_first + (rows - 1) / S::heads, lo = p.f.band_lo[0],
+                hi = p.f.band_hi[0];
       if (rows > 0) skip_from = ((i32)clamp(q_last + hi + 1, 0, it.n_k) + S::k_tile - 1) / S::k_tile;
       whole_from = ptx::uniform(((i32)clamp(q_last + lo, 0, it.n_k) + S::k_tile - 1) / S::k_tile);
       whole_to = ptx::uniform((i32)clamp(q_first + hi + 1, 0, it.n_k) / S::k_tile);
@@ -350,7 +351,7 @@ PTX void add_all_not_finite(const typename S::Params& p, const Redo& redo) {
 
 template <class S>
 PTX void forward_sm90(const typename S::Params& p) {
-  static_assert(S::heads == 1 && !S::paged && S::q_tile == 16 * S::warps && S::warps % 4 == 0);
+  static_assert(warpgroup_rows % S::heads == 0 && S::q_tile == 16 * S::warps && S::warps % 4 == 0);
   auto& s = ptx::shared_memory<SharedSm90<S>>();
   static_assert(sizeof(Control<S>) == control_bytes, "as layout_sm90.cuh counts it");
   const int warp = ptx::uniform((i32)threadIdx.x / 32);

@@ -2,7 +2,7 @@
 // and stores O. They run ahead of the consumers as far as there are places, across work items.
 // Must not know: products, masks, softmax.
 #pragma once
-#include "loader.cuh"
+#include "pages_sm90.cuh"
 #include "params_sm90.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/roles.cuh"
@@ -20,7 +20,7 @@ template <class S>
 PTX Share share_of(const typename S::Params& p) {
   if (p.deal.list) return {p.deal.list, p.deal.begin[blockIdx.x], p.deal.begin[blockIdx.x + 1], 1};
   const i64 splits = S::split ? p.f.splits : 1;
-  return {nullptr, blockIdx.x, p.f.tiles * p.f.heads_q * splits, gridDim.x};
+  return {nullptr, blockIdx.x, p.f.tiles * (p.f.heads_q / S::heads) * splits, gridDim.x};
 }
 // By a whole warp, to shared memory that one lane writes, or to a thread's own.
 template <class S>
@@ -33,6 +33,7 @@ PTX void find_work(const typename S::Params& p, const Share& share, i64 at, bool
   fill_item<S>(p.f, block, split, sequence, item);
   if (!item.any) return;
   set_tiles<S>(p.f, item);
+  if constexpr (S::paged) KeySource<S>::set(p.f, item);
   const float scale = p.f.scale;
   item.exponent = S::scored || scale == 0 ? log2_e : ptx::mul(scale < 0 ? -scale : scale, log2_e);
 }
@@ -132,13 +133,14 @@ PTX i32 key_batch(const Item& item) {
   return S::packed && !S::lengths ? 0 : (i32)item.sequence;
 }
 
-// By one lane.
+// By one lane; of pages, by a whole warp.
 template <class S>
 PTX void load_keys(const typename S::Params& p, SharedSm90<S>& s, const ItemPlace& place, Ring<S::stages>& ring) {
   using Sh = SharedSm90<S>;
   Control<S>& c = s.c;
   const Item& item = place.item;
   TilesDown<S>& walk = c.walks[0];
+  if constexpr (S::paged) return load_pages<S>(p, s, item, ring);
   walk.start(p.f, item);
   i32 entry;
 #pragma unroll 1
@@ -197,14 +199,19 @@ PTX void load_values(const typename S::Params& p, SharedSm90<S>& s, const ItemPl
     entry = ptx::uniform(entry);
     const i32 tile = entry & ~last_bit, there = item.n_k - tile * S::k_tile;
     const bool mend = place.pass > 0 || ((S::packed || S::lengths || item.n_k == 0) && there < S::k_tile);
+    [[maybe_unused]] PageBox box{};
+    if constexpr (S::paged) box = find_box<S>(p.f, item, tile);
     ptx::mbarrier_wait(c.v_empty[ring.at], ring.parity ^ 1);
     MBarrier& full = mend ? c.v_landed[ring.at] : c.v_full[ring.at];
     if (lane() == 0) {
       ptx::mbarrier_arrive_expect(full, sizeof s.v[0]);
-      load_panels<typename S::Element, Sh::panels_v, S::k_tile>(
-          s.v[ring.at], p.v_map, full, (i32)item.k_begin + tile * S::k_tile, item.head_kv * p.deal.v_head,
-          key_batch<S>(item) * p.deal.v_batch);
+      if constexpr (!S::paged)
+        load_panels<typename S::Element, Sh::panels_v, S::k_tile>(
+            s.v[ring.at], p.v_map, full, (i32)item.k_begin + tile * S::k_tile, item.head_kv * p.deal.v_head,
+            key_batch<S>(item) * p.deal.v_batch);
     }
+    if constexpr (S::paged)
+      load_box<S, Sh::panels_v>(s.v[ring.at], p.v_map, full, box, item.head_kv * p.deal.v_head, p.deal.v_batch);
     if (mend) {
       ptx::mbarrier_wait(full, landed >> ring.at & 1);
       landed ^= 1u << ring.at;
@@ -259,11 +266,11 @@ PTX void take_outputs(const typename S::Params& p, SharedSm90<S>& s, const ItemP
       store_rows<S>(p.f, done, w, rows, at.pass, s.q[place][w]);
       ptx::fence_async();
     } else if (rows > 0 && lane() == 0) {
+      const i32 token = (i32)done.q_begin + done.first_query + w * queries_of_warpgroup<S>;
 #pragma unroll
       for (int panel = 0; panel < Sh::panels_v; ++panel)
-        ptx::tensor_store(p.o_map, s.q[place][w][panel], panel * panel_columns,
-                          (i32)done.q_begin + done.first_query + w * warpgroup_rows, done.head,
-                          S::packed ? 0 : (i32)done.sequence);
+        ptx::tensor_store(p.o_map, s.q[place][w][panel], panel * panel_columns, S::heads > 1 ? done.head : token,
+                          S::heads > 1 ? token : done.head, S::packed ? 0 : (i32)done.sequence);
       ptx::bulk_commit();
       ptx::bulk_wait_read<0>();
     }
@@ -305,9 +312,11 @@ PTX int exchange_queries(const typename S::Params& p, SharedSm90<S>& s, Ring<ite
       if (any && lane() == 0) {
         const Item& item = coming.item;
         ptx::mbarrier_arrive_expect(c.q_full[ring.at][w], sizeof(E) * Sh::panels * warpgroup_rows * panel_columns);
-        load_panels<E, Sh::panels, warpgroup_rows>(
-            s.q[ring.at][w], p.q_map, c.q_full[ring.at][w], (i32)item.q_begin + item.first_query + w * warpgroup_rows,
-            item.head * p.deal.q_head, S::packed ? 0 : (i32)item.sequence * p.deal.q_batch);
+        const i32 token = (i32)item.q_begin + item.first_query + w * queries_of_warpgroup<S>;
+        const i32 head = item.head * p.deal.q_head;
+        load_panels<E, Sh::panels, warpgroup_rows>(s.q[ring.at][w], p.q_map, c.q_full[ring.at][w],
+                                                   S::heads > 1 ? head : token, S::heads > 1 ? token : head,
+                                                   S::packed ? 0 : (i32)item.sequence * p.deal.q_batch);
       }
     }
     if (leaves) {
@@ -336,7 +345,7 @@ PTX void produce(const typename S::Params& p, SharedSm90<S>& s, int role) {
     ptx::tensor_prefetch(p.k_map);
     in_passes<S>(s.c, [&] {
       return for_each_item<S>(s.c, items, [&](const ItemPlace& at) {
-        if (lane() == 0) load_keys<S>(p, s, at, ring);
+        if (S::paged || lane() == 0) load_keys<S>(p, s, at, ring);
       });
     });
   } else if (role == 2) {

@@ -86,7 +86,7 @@ PTX void close_item(const ForwardParams& f, SharedSm90<S>& s, const ItemPlace& p
     sum += ptx::shfl_xor(sum, 2);
     base_2[half] = sum == 0.0f ? -ptx::infinity() : ptx::add(reference, ptx::log2(sum));
     const bool with_sink = S::sinks && !S::split, writes = place.pass < 2 && lane() % 4 == 0 && r < rows;
-    const float sink = with_sink && r < rows ? sink_of(f, it.head) : 0.0f;
+    const float sink = with_sink && r < rows ? sink_of(f, it.head + r % S::heads) : 0.0f;
     finished[half] = finish(reference, sum, with_sink, sink);
     if (S::split && writes) f.partial_lse[partial_row<S>(f, it, (i32)it.split, r)] = base_2[half];
     if (S::lse && !S::split && writes) store_lse<S>(f, it, r, finished[half].lse);

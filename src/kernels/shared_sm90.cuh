@@ -82,10 +82,15 @@ template <class S>
 PTX constexpr bool leaves_through_shared() {
   return !S::split && sizeof(typename S::Output) == 2 && S::o_copy == 16;
 }
+// Heads of a group that share a tile divide 64: each warpgroup has whole queries.
+template <class S>
+constexpr i32 queries_of_warpgroup = warpgroup_rows / S::heads;
 // Rows of warpgroup w's part of the tile that are there.
 template <class S>
 PTX i32 rows_of_warpgroup(const Item& item, int w) {
-  const i32 left = item.n_q - item.first_query - w * warpgroup_rows;
+  i32 queries = item.n_q - item.first_query;
+  if constexpr (S::heads > 1) queries = (queries < S::q_tile / S::heads ? queries : S::q_tile / S::heads) * S::heads;
+  const i32 left = queries - w * warpgroup_rows;
   return left < 0 ? 0 : left < warpgroup_rows ? left : warpgroup_rows;
 }
 

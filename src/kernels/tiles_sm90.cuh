@@ -69,7 +69,8 @@ struct TilesDown {
   static DEVICE i32 edge(i64 query, i64 distance, i32 n_k) { return (i32)clamp(query + distance, 0, n_k); }
 
   DEVICE bool refill_from_bands(const ForwardParams& f, const Item& item) {
-    const i32 last_query = item.first_query + S::q_tile < item.n_q ? item.first_query + S::q_tile - 1 : item.n_q - 1;
+    constexpr i32 queries = S::q_tile / S::heads;
+    const i32 last_query = item.first_query + queries < item.n_q ? item.first_query + queries - 1 : item.n_q - 1;
     while (band > 0) {
       band = band - 1;
       // Tiles that hold keys which some query sees, and tiles whose keys all see.

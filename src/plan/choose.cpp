@@ -24,6 +24,21 @@ bool matches(const Candidate& c, std::string_view pinned) {
 
 }  // namespace
 
+namespace {
+
+bool can(const Candidate& c) { return c.missing.empty() && c.reasons.empty(); }
+
+// Whether a later candidate of the same backend can run it, which candidate i calls the better choice.
+bool is_left(const std::vector<Candidate>& candidates, std::size_t i, std::string_view pinned) {
+  const Candidate& c = candidates[i];
+  if (c.better_elsewhere.empty() || pinned == c.full_name()) return false;
+  return std::any_of(
+      candidates.begin() + static_cast<std::ptrdiff_t>(i) + 1, candidates.end(),
+      [&](const Candidate& other) { return other.backend == c.backend && matches(other, pinned) && can(other); });
+}
+
+}  // namespace
+
 bool needs_missing(const Candidate& c, std::string_view pinned) {
   return matches(c, pinned) && (c.reasons.empty() || !pinned.empty());
 }
@@ -38,11 +53,12 @@ Choice choose(const std::vector<Candidate>& candidates, std::string_view pinned)
       continue;
     }
     known = true;
-    if (c.missing.empty() && c.reasons.empty()) {
+    const bool left = can(c) && is_left(candidates, i, pinned);
+    if (can(c) && !left) {
       choice.index = i;
       return choice;
     }
-    choice.passed_over.push_back({c.full_name(), why_not(c, !pinned.empty())});
+    choice.passed_over.push_back({c.full_name(), left ? c.better_elsewhere : why_not(c, !pinned.empty())});
   }
   std::string text;
   if (!known) {

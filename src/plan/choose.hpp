@@ -1,4 +1,4 @@
-// Which candidate runs: a table read top to bottom, first match wins.
+// Which candidate runs: a table read top to bottom; the first match wins that does not leave it to a better one.
 // Must not know: what a backend is beyond its name and its answers. Pure.
 #pragma once
 #include <cstddef>
@@ -14,6 +14,7 @@ struct Candidate {
   std::string_view backend, variant;  // "cpu", "avx2"
   std::string missing;                // what this machine lacks; empty: it is here, or needs_missing() says no
   std::vector<std::string> reasons;   // why the problem cannot be run; empty: it can
+  std::string better_elsewhere{};  // why a later candidate of the same backend is the better choice; empty: it is not
   std::string full_name() const { return std::string(backend) + ":" + std::string(variant); }
 };
 
@@ -26,8 +27,9 @@ struct Choice {
   std::vector<PassedOver> passed_over;  // those before it in the list
 };
 
-// pinned: "" (the first that can), "cpu" (the first of that backend) or "cpu:avx2" (that one). Throws
-// Error(unsupported) with every reason when none can, Error(invalid_option) listing the names for an unknown one.
+// pinned: "" (the first that can, unless it names a better one that can, too), "cpu" (the first of that backend) or
+// "cpu:avx2" (that one). Throws Error(unsupported) with every reason when none can, Error(invalid_option) listing the
+// names for an unknown one.
 Choice choose(const std::vector<Candidate>& candidates, std::string_view pinned);
 
 // What the problem asks for and moves at least; exact where the tile map is.

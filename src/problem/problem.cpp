@@ -28,7 +28,7 @@ Problem make(const Inputs& inputs, const Outputs* outputs, const Options& option
   p.batch = facts.batch, p.heads_q = facts.heads_q, p.heads_kv = facts.heads_kv;
   p.tokens_q = facts.tokens_q, p.tokens_kv = facts.tokens_kv;
   p.page_size = facts.page_size, p.dim = facts.dim, p.dim_v = facts.dim_v;
-  p.align = facts.align, p.on_device = facts.on_device;
+  p.align = facts.align, p.shared_rows = facts.shared_rows, p.on_device = facts.on_device;
   p.deterministic = options.deterministic, p.batch_invariant = options.batch_invariant;
   p.q_offset = options.q_offset;
   p.scale = options.scale ? *options.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(facts.dim)));
@@ -98,9 +98,9 @@ std::uint64_t hash(const Problem& p) {
                                     static_cast<std::uint64_t>(p.device.type), std::uint64_t{p.q_offset.has_value()}})
     kinds = kinds << 8 | field;
   const OnDevice& there = p.on_device;
-  for (const bool flag :
-       {p.packed, p.lengths, p.paged, p.wants_lse, p.deterministic, p.batch_invariant, p.offset_per_sequence, p.sinks,
-        there.cu_q, there.cu_k, there.lengths, there.block_table, there.q_offset, there.mask, there.score})
+  for (const bool flag : {p.packed, p.lengths, p.paged, p.wants_lse, p.deterministic, p.batch_invariant,
+                          p.offset_per_sequence, p.sinks, p.shared_rows, there.cu_q, there.cu_k, there.lengths,
+                          there.block_table, there.q_offset, there.mask, there.score})
     kinds = kinds << 1 | std::uint64_t{flag};
   hash_of.add(kinds);
   const float scale = p.scale == 0 ? 0 : p.scale;  // the two zeros are equal
@@ -141,6 +141,7 @@ std::ostream& operator<<(std::ostream& out, const Problem& p) {
   const Alignment& a = p.align;
   text << " align=" << a.q;
   if (a.k != a.q || a.v != a.q || a.o != a.q) text << '/' << a.k << '/' << a.v << '/' << a.o;
+  if (p.shared_rows) text << " shared_rows";
   text << ' ' << p.device;
   print_on_device(text, p.on_device);
   if (!p.pinned().empty()) text << " backend=" << p.pinned();

@@ -215,6 +215,7 @@ std::vector<Problem> different_problems() {
   add([](Problem& p) { p.align.k = 32; });
   add([](Problem& p) { p.align.v = 32; });
   add([](Problem& p) { p.align.o = 32; });
+  add([](Problem& p) { p.shared_rows = true; });
   add([](Problem& p) { p.lengths = true; });
   add([](Problem& p) { p.paged = true; });
   add([](Problem& p) { p.paged = true, p.page_size = 16; });

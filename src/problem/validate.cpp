@@ -153,6 +153,7 @@ Facts examine(const Inputs& inputs, const Outputs* outputs) {
                        .q_offset = there(offset)};
   }
   facts.align = {alignment_bytes(q), alignment_bytes(k), alignment_bytes(v), max_align_bytes};
+  facts.shared_rows = shares(q, tokens) || shares(q, heads) || shares(k, k_tokens) || shares(v, k_tokens);
   if (outputs) {
     View o{"o", &outputs->o, axes}, lse{"lse", &outputs->lse, packed ? packed_lse_axes : lse_axes};
     require_given(o.name, *o);
@@ -246,6 +247,10 @@ void check_tensors(const Problem& problem, const Inputs& inputs, const Outputs& 
   check_same("sinks", problem.sinks, facts.sinks);
   check_aligned("q", problem.align.q, facts.align.q), check_aligned("k", problem.align.k, facts.align.k);
   check_aligned("v", problem.align.v, facts.align.v), check_aligned("o", problem.align.o, facts.align.o);
+  if (facts.shared_rows && !problem.shared_rows)
+    fail(Code::plan_mismatch,
+         "the plan was made for tokens and query heads with rows of their own, those of the call share rows by a "
+         "stride of 0: describe and plan them anew");
   check_where("packed.cu_q", problem.on_device.cu_q, facts.on_device.cu_q);
   check_where("packed.cu_k", problem.on_device.cu_k, facts.on_device.cu_k);
   check_where("pages.lengths", problem.on_device.lengths, facts.on_device.lengths);

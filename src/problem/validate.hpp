@@ -16,6 +16,7 @@ struct Facts {
   std::int64_t page_size = 0;
   std::int64_t dim = 0, dim_v = 0;
   Alignment align{};
+  bool shared_rows = false;
   OnDevice on_device{};  // but for the mask and the score change
 };
 

@@ -362,6 +362,7 @@ const Mismatch mismatches[] = {
     {"offsets", dense, [](Call& c) { c.in.q_offset = tensor(c.offsets, {2}); }, Code::plan_mismatch, {"made without a tensor q_offset"}},
     {"packing", packed, [](Call& c) { static Call other(dense); c.in = other.in, c.out = other.out; }, Code::plan_mismatch, {"made with prefix sums", "without"}},
     {"alignment", dense, [](Call& c) { c.in.q.data = c.q.bytes + 4; }, Code::plan_mismatch, {"strides of q", "multiples of 32", "multiples of 4"}},
+    {"shared_rows", dense, [](Call& c) { c.in.k.stride[1] = 0; }, Code::plan_mismatch, {"rows of their own", "stride of 0"}},
     {"bad_input", dense, [](Call& c) { c.in.q.data = nullptr; }, Code::null_pointer, {"q has elements"}},
     {"bad_output", dense, [](Call& c) { c.out.o.data = c.q.bytes; }, Code::overlap, {"shares memory with q"}},
 };

@@ -162,4 +162,6 @@ std::int64_t alignment_bytes(const View& view) {
   return std::int64_t{1} << std::countr_zero(bits);
 }
 
+bool shares(const View& view, int axis) { return view->shape[axis] > 1 && view->stride[axis] == 0; }
+
 }  // namespace tessera::problem

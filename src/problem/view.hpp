@@ -55,5 +55,7 @@ void check_lse_shape(const View& lse, const View& o, bool packed);
 inline constexpr std::int64_t max_align_bytes = 64;
 // The largest power of two, up to that, which divides the address and every stride in bytes.
 std::int64_t alignment_bytes(const View& view);
+// Whether what is counted by this axis lies in one place.
+bool shares(const View& view, int axis);
 
 }  // namespace tessera::problem

@@ -105,6 +105,14 @@ constexpr const char* hopper_cases[] = {
     "b=2 sq=290 sk=290 hq=4 hkv=2 d=16 dtype=bf16 mask=\"documents(ids) & causal\" score=\"softcap(5)\"",
     "sq=3 sk=2000 hq=1 hkv=1 d=64 dtype=bf16",
     "sq=70 sk=90 d=16 dtype=f16 mask=\"(k <= q) & (k > q)\"",
+    // Heads in one tile; pages that hold whole tiles, tiles that hold whole pages, and neither.
+    "b=2 sq=30 sk=390 hq=8 hkv=2 d=64 dtype=bf16 mask=\"causal\" sinks=1 lse=1",
+    "packed=10/100,0/50,13/300,5/0 hq=4 hkv=1 d=72 dtype=f16 mask=\"window(90, 0)\" score=\"softcap(5)\"",
+    "b=2 sq=1 sk=1000 hq=16 hkv=2 d=64 dtype=bf16 family=nan_masked",
+    "b=3 sq=70 sk=400 hq=2 hkv=1 d=64 dtype=bf16 page=256 used=400,0,33 room=400",
+    "b=2 sq=5 sk=400 hq=8 hkv=2 d=128 dtype=bf16 mask=\"causal\" page=64 used=400,301 room=400",
+    "packed=100/100,20/50,130/300,5/7 hq=2 hkv=1 d=72 dv=128 dtype=f16 mask=\"causal\" page=24",
+    "b=2 sq=140 sk=390 hq=2 hkv=1 d=256 dtype=bf16 mask=\"causal\" page=8 used=390,20 room=390 family=nan_attended",
 };
 void expect_hopper(const std::string& backend, std::size_t step) {
   for (std::size_t i = 0; i < std::size(hopper_cases); i += step) {

@@ -105,6 +105,10 @@ std::vector<Specialisation> hopper_specialisations() {
     s.left_open = true;
     return s;
   };
+  const auto paged = [](ForwardSpec s, int box) {
+    s.paged = s.lengths = true, s.page_box = box;
+    return s;
+  };
   return {
       {"d128", d128},
       {"d128 causal f16 packed",
@@ -119,6 +123,15 @@ std::vector<Specialisation> hopper_specialisations() {
       {"d128 alibi, causal", causal(d128), "s + slope[h] * real(k - q)"},
       {"d128 documents, runs", with(d128, [](ForwardSpec& s) { s.keys = Keys::runs; }), "",
        "(ids:int[q] == ids:int[k]) & (k <= q)"},
+      {"d128 causal, eight heads", with(causal(d128), [](ForwardSpec& s) { s.heads = 8, s.sinks = true; })},
+      {"d128 causal, pages by 64", paged(causal(d128), 64)},
+      {"d128 pages by 16, packed, split, heads", with(paged(causal(d128), 16),
+                                                      [](ForwardSpec& s) {
+                                                        s.packed = s.split = true;
+                                                        s.heads = 4;
+                                                      })},
+      {"d64 causal, pages by 128", paged(causal(hopper(64, 128, 128, 4)), 128)},
+      {"d256 causal, pages by 32", paged(causal(hopper(256, 128, 64, 2, 1)), 32)},
   };
 }
 
