@@ -10,6 +10,7 @@
 
 #include "emit/kernel_text.hpp"
 #include "emit/mod_text.hpp"
+#include "gpu/order.hpp"
 #include "gpu/work_list.hpp"
 #include "kernels/layout_sm90.cuh"
 #include "kernels/params_sm90.cuh"
@@ -21,6 +22,7 @@
 namespace tessera::gpu {
 namespace {
 
+using tessera_kernels::Deal;
 using tessera_kernels::ForwardParams;
 using tessera_kernels::Numbers;
 using tessera_kernels::PrepareParams;
@@ -230,14 +232,14 @@ TensorView view_of(const Tensor& t, const void* elsewhere, int rows, int heads =
   return view;
 }
 
-void set_tensor_maps(const Engine& engine, const Problem&, const emit::ForwardSpec& spec, const DeviceDeal& dealt,
-                     const Inputs& in, const Outputs& out, char* params) {
+void set_tensor_maps(const Engine& engine, const emit::ForwardSpec& spec, const Deal& deal, const Inputs& in,
+                     const Outputs& out, char* params) {
   constexpr int q_rows = tessera_kernels::warpgroup_rows;
   const int key_rows = spec.paged ? spec.page_box : spec.k_tile;
   const TensorView q = view_of(in.q, in.q.data, q_rows, spec.heads), k = view_of(in.k, in.q.data, key_rows),
                    v = view_of(in.v, in.q.data, key_rows);
   new (params + emit::deal_param_at(spec))
-      tessera_kernels::Deal{dealt.list, dealt.begin, q.head, q.batch, k.head, k.batch, v.head, v.batch};
+      Deal{deal.list, deal.begin, deal.order, deal.units, q.head, q.batch, k.head, k.batch, v.head, v.batch};
   char* map = params + emit::map_params_at(spec);
   for (const TensorView* view : {&q, &k, &v}) engine.tensor_map(view->map, map), map += tensor_map_bytes;
   // O leaves by tensor copies where its rows are of 16-byte pieces, and of a half's type.
@@ -290,8 +292,8 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
   // What the plan cannot know the size of: tables on the host, and the work list that comes from their values.
   Tables score_tables(score, in.bind), mask_tables(mask, in.bind);
   own.work.clear();
+  if (d.runs_of_call || d.ordered) measure(p, in, own.sequences);
   if (d.runs_of_call) {
-    measure(p, in, own.sequences);
     work_list_of(p, d, own.sequences, {mask_tables.here.data(), mask.captures.size()}, own.work);
   }
   const std::size_t range_bytes = padded(own.work.ranges.size() * sizeof(tessera_kernels::RunRange));
@@ -316,6 +318,12 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
   set_tensors(f, p, in, out);
   Gathered gathered(own.gathered, memory + d.layout.metadata.at);
   set_sequences(f, p, d, in, out, gathered, memory + d.layout.tiles_before.at);
+  Deal deal{dealt.list, dealt.begin, nullptr, 0, 0, 0, 0, 0, 0, 0};
+  if (d.ordered) {
+    deal.order = static_cast<const tessera_kernels::i64*>(gathered.next());
+    deal.units = static_cast<unsigned>(units_at_once(p, d, own.sequences, engine.caps(device)));
+    order_tiles(p, tiles, d, own.sequences, own.work, own.gathered);
+  }
   if (gathered.bytes() > 0)
     engine.upload(device, exec.stream, memory + d.layout.metadata.at, gathered.data(), gathered.bytes());
   set_pages(f, engine, p, d, in, exec.stream, memory);
@@ -345,7 +353,7 @@ LaunchParams::LaunchParams(const Engine& engine, const Problem& p, const TileMap
   }
   pack(mask, mask_tables, emit::mask_options(d.spec),
        pack(score, score_tables, emit::mod_options(d.spec), words + forward_words));
-  if (d.persistent()) set_tensor_maps(engine, p, d.spec, dealt, in, out, reinterpret_cast<char*>(words));
+  if (d.persistent()) set_tensor_maps(engine, d.spec, deal, in, out, reinterpret_cast<char*>(words));
   if (!d.prepare) return;
 
   static_assert(sizeof(PrepareParams) % sizeof(std::uint64_t) == 0);

@@ -238,7 +238,18 @@ void split_keys(const Problem& p, const TileMap& map, const Caps& caps, Decision
 }
 
 // ------------------------------------------------------------------------------------------------ who does what
+// Sequences that differ in length, and are known to the host in each call alone.
+bool orders_tiles(const Problem& p, const Caps& caps, const Decision& d) {
+  constexpr std::int64_t most_tiles = std::int64_t{1} << 16;
+  const OnDevice& there = p.on_device;
+  const bool seen = !there.cu_q && !there.cu_k && !there.lengths && !there.q_offset;
+  return d.persistent() && !d.spec.split && (p.packed || p.lengths) && seen && p.tokens_kv > 0 &&
+         d.tiles <= most_tiles && d.items() > persistent_blocks(caps, d.items()) &&
+         (d.spec.keys != emit::Keys::runs || d.runs_of_call);
+}
+
 void deal_items(const Problem& p, const TileMap& map, const Caps& caps, Decision& d) {
+  d.ordered = orders_tiles(p, caps, d);
   constexpr std::int64_t most_items = std::int64_t{1} << 20, most_runs = std::int64_t{1} << 22;
   const bool known = d.persistent() && !p.packed && !p.lengths && !p.offset_per_sequence && !d.spec.split;
   if (!known || d.spec.keys == emit::Keys::all || d.items() > most_items || p.tokens_kv == 0) return;
@@ -322,7 +333,7 @@ Layout lay_out(const Problem& p, const Decision& d) {
                             std::size_t{p.packed_keys() && !p.on_device.cu_k} +
                             std::size_t{p.lengths && !p.on_device.lengths} +
                             std::size_t{p.offset_per_sequence && !p.on_device.q_offset};
-  l.metadata = piece(lists * numbers);
+  l.metadata = piece(lists * numbers + (d.ordered ? static_cast<std::size_t>(d.tiles) * sizeof(std::int64_t) : 0));
   if (p.paged && !p.on_device.block_table)
     l.block_table = piece(static_cast<std::size_t>(p.batch * (p.tokens_kv / p.page_size)) * sizeof(std::int32_t));
   if (d.prepare) {

@@ -58,6 +58,7 @@ struct Decision {
   std::int64_t map_batch = 1, map_heads = 1, run_limit = 0;
   // Persistent kernels: what each block does, where items differ and the same in every call; else they go round.
   std::shared_ptr<const DealList> dealt{};
+  bool ordered = false;  // or in each call, from what it says of its sequences, in the order that order.hpp makes
 
   std::int64_t items() const { return tiles * units * splits; }
   bool persistent() const { return spec.arch == 90; }

@@ -337,7 +337,7 @@ PTX void add_all_not_finite(const typename S::Params& p, const Redo& redo) {
   const Share share = share_of<S>(p);
 #pragma unroll 1
   for (i32 ordinal = redo.first; ordinal <= redo.last; ++ordinal) {
-    const i64 at = share.first + ordinal * share.step;
+    const i64 at = place_of<S>(p, share, ordinal);
     if (at >= share.end) return;
     Item item{};
     find_work<S>(p, share, at, true, item);

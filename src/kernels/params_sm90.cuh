@@ -10,6 +10,10 @@ namespace tessera_kernels {
 struct Deal {
   const unsigned* list;
   const unsigned* begin;  // [blocks + 1]
+  // Without a list, where sequences differ in length: the query tiles [f.tiles] of a unit of heads, long ones first, and
+  // how many units are worked on at once, each tile by all of them; or null.
+  const i64* order;
+  unsigned units;
   // What tensor maps know of heads and sequences: 0 where all of them share their rows (a stride of 0), else 1.
   int q_head, q_batch, k_head, k_batch, v_head, v_batch;
 };

@@ -7,37 +7,11 @@
 #include "ptx/memory.cuh"
 #include "ptx/roles.cuh"
 #include "results_sm90.cuh"
+#include "work_sm90.cuh"
 
 namespace tessera_kernels {
 
 // ------------------------------------------------------------------------------------------------ work items
-// The block's items: [first, end) by steps, of the list where there is one.
-struct Share {
-  const unsigned* list;
-  i64 first, end, step;
-};
-template <class S>
-PTX Share share_of(const typename S::Params& p) {
-  if (p.deal.list) return {p.deal.list, p.deal.begin[blockIdx.x], p.deal.begin[blockIdx.x + 1], 1};
-  const i64 splits = S::split ? p.f.splits : 1;
-  return {nullptr, blockIdx.x, p.f.tiles * (p.f.heads_q / S::heads) * splits, gridDim.x};
-}
-// By a whole warp, to shared memory that one lane writes, or to a thread's own.
-template <class S>
-PTX void find_work(const typename S::Params& p, const Share& share, i64 at, bool mine, Item& item) {
-  const u32 number = share.list ? share.list[at] : (u32)at;
-  u32 block = number, split = 0;
-  if constexpr (S::split) block = number / (u32)p.f.splits, split = number % (u32)p.f.splits;
-  const i64 sequence = sequence_of_block<S>(p.f, block);
-  if (!mine) return;
-  fill_item<S>(p.f, block, split, sequence, item);
-  if (!item.any) return;
-  set_tiles<S>(p.f, item);
-  if constexpr (S::paged) KeySource<S>::set(p.f, item);
-  const float scale = p.f.scale;
-  item.exponent = S::scored || scale == 0 ? log2_e : ptx::mul(scale < 0 ? -scale : scale, log2_e);
-}
-
 // Where O is not finite, an item is done again. In the second pass what is not finite among the values counts as zero:
 // it may belong to a key that is masked for the row. Rows that are not finite even then are done a third time, with the
 // running maximum as their reference: their sums may have been too large for fp32, which those of probabilities up to 1
@@ -83,7 +57,7 @@ PTX void plan_items(const typename S::Params& p, Control<S>& c, Ring<item_places
 #pragma unroll 1
   for (i32 ordinal = range.first;; ++ordinal) {
     ptx::mbarrier_wait(c.item_empty[ring.at], ring.parity ^ 1);
-    const i64 at = share.first + ordinal * share.step;
+    const i64 at = place_of<S>(p, share, ordinal);
     const bool ends = ordinal > range.last || at >= share.end;
     ItemPlace& place = c.items[ring.at];
     if (!ends) {
