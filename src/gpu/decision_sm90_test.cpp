@@ -77,6 +77,22 @@ TEST(DecisionSm90, Refuses) {
   EXPECT_NE(refused({}, old).find("makes no tensor maps"), std::string::npos);
   EXPECT_EQ(refused({}, hopper()), "");
 }
+// A call has the same bits in pages and side by side: the same tiles.
+TEST(DecisionSm90, TilesDoNotDependOnPages) {
+  for (const int dim : {64, 128, 192, 256})
+    for (const bool causally : {false, true}) {
+      const DeviceCall call{.queries = 300, .keys = 3000, .dim = dim, .dim_v = dim};
+      Problem side_by_side = call.problem(causally ? Options{.mask = causal()} : Options{});
+      side_by_side.lengths = true;
+      Problem paged = side_by_side;
+      paged.paged = true, paged.page_size = 40;
+      const auto spec = [&](const Problem& p) { return decide(p, TileMap(p.mask), hopper(), 90).spec; };
+      EXPECT_EQ(spec(paged).k_tile, spec(side_by_side).k_tile);
+      EXPECT_EQ(spec(paged).q_tile, spec(side_by_side).q_tile);
+      EXPECT_EQ(spec(paged).page_box, 8);
+      EXPECT_EQ(spec(side_by_side).page_box, 0);
+    }
+}
 TEST(DecisionSm90, RefusesTokensThatShareRows) {
   const DeviceCall call{.queries = 200, .keys = 200, .heads_q = 4, .heads_kv = 2};
   const auto reasons_of = [&](const auto& change) {

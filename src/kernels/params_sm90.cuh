@@ -10,8 +10,8 @@ namespace tessera_kernels {
 struct Deal {
   const unsigned* list;
   const unsigned* begin;  // [blocks + 1]
-  // Without a list, where sequences differ in length: the query tiles [f.tiles] of a unit of heads, long ones first, and
-  // how many units are worked on at once, each tile by all of them; or null.
+  // Without a list, where sequences differ in length: the query tiles [f.tiles] of a unit of heads, long ones first,
+  // and how many units are worked on at once, each tile by all of them; or null.
   const i64* order;
   unsigned units;
   // What tensor maps know of heads and sequences: 0 where all of them share their rows (a stride of 0), else 1.

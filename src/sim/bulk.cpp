@@ -125,11 +125,21 @@ void write_destination(Bulk& c) {
   c.written = true;
 }
 
+// What lies outside of the tensor goes nowhere, and may be anything.
+void note_source(const Bulk& c, Thread* t) {
+  for (u32 r = 0; r < c.rows(); ++r) {
+    const Row row = row_of(c, r);
+    for (u32 at = row.skip, end = row.skip + row.bytes; at < end; at = at / 16 * 16 + 16)
+      shared_access_by(*t->block, t->vc, t->tid, place(c, r, at), std::min(end, at / 16 * 16 + 16) - at, c.number,
+                       async, c.pc);
+  }
+}
+
 void store(Bulk c, const char* what) {
   Thread* t = self();
   c.number = new_number();
   if (m->checked) {
-    shared_access_by(*t->block, t->vc, t->tid, offset(c.shared), c.bytes, c.number, async, c.pc);
+    note_source(c, t);
     note_global(c, t->tid, writes, what);
     tick(t);
   }

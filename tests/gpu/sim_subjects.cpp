@@ -49,6 +49,8 @@ Machine* machines[2][2];
 
 }  // namespace
 
+std::unique_ptr<DeviceMemory> registered_memory() { return std::make_unique<Registered>(); }
+
 void append_sim(const std::string& folder) {
   const char* const given = std::getenv("TESSERA_SIM_CACHE");
   const std::string where = !folder.empty() ? folder : given ? given : "";
@@ -57,7 +59,7 @@ void append_sim(const std::string& folder) {
       Machine*& machine = machines[arch == 90][checked];
       machine = new Machine(checked ? "checked" : "sim", where, checked, arch);
       append_backend(machine->backend);
-      set_memory(machine->backend.full_name(), [] { return std::make_unique<Registered>(); });
+      set_memory(machine->backend.full_name(), registered_memory);
     }
 }
 

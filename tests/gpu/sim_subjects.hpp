@@ -1,5 +1,7 @@
 // The emulated GPU as a backend of the library's list, and as a subject of the suite.
 #pragma once
+#include <memory>
+
 #include "conformance/device_subject.hpp"
 #include "gpu/gpu_backend.hpp"
 #include "sim/engine.hpp"
@@ -11,6 +13,8 @@ namespace tessera::conformance {
 // kernels stay in `folder` (empty: TESSERA_SIM_CACHE, else sim-cache in the working folder). Once, before anything is
 // planned.
 void append_sim(const std::string& folder = {});
+// Of such machines: host memory, whose tensors they know for as long as a call takes.
+std::unique_ptr<DeviceMemory> registered_memory();
 const sim::Engine& sim_engine(bool checked, int arch = 80);
 
 }  // namespace tessera::conformance

@@ -294,8 +294,10 @@ BEHAVIOUR(a_load_past_the_input) {
 }
 
 // --- stores
-PTX void store_sheet(const Params& p, Shared& s, u32 t, bool fence, bool wait, bool commit) {
-  for (u32 i = t; i < 32 * 64; i += 256) swizzled(s.a, i / 64, i % 64) = (u16)i;
+PTX void store_sheet(const Params& p, Shared& s, u32 t, bool fence, bool wait, bool commit, u32 rows = 32,
+                     u32 columns = 64) {
+  for (u32 i = t; i < 32 * 64; i += 256)
+    if (i / 64 < rows && i % 64 < columns) swizzled(s.a, i / 64, i % 64) = (u16)i;
   if (fence) ptx::fence_async();
   __syncthreads();
   if (t == 0) {
@@ -305,6 +307,8 @@ PTX void store_sheet(const Params& p, Shared& s, u32 t, bool fence, bool wait, b
   }
 }
 BEHAVIOUR(a_box_stored) { store_sheet(p, s, t, true, true, true); }
+BEHAVIOUR(a_box_whose_outside_was_never_written) { store_sheet(p, s, t, true, true, true, 24, 56); }
+BEHAVIOUR(a_box_whose_last_column_was_never_written) { store_sheet(p, s, t, true, true, true, 24, 55); }
 BEHAVIOUR(a_box_stored_without_a_fence) { store_sheet(p, s, t, false, true, true); }
 BEHAVIOUR(a_box_stored_and_not_waited_for) { store_sheet(p, s, t, true, false, true); }
 BEHAVIOUR(a_box_stored_and_not_committed) { store_sheet(p, s, t, true, true, false); }

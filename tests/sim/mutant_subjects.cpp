@@ -4,8 +4,11 @@
 #include <vector>
 
 #include "conformance/cases.hpp"
+#include "conformance/device_subject.hpp"
 #include "emit/kernel_text.hpp"
 #include "emit/merge_text.hpp"
+#include "gpu/gpu_backend.hpp"
+#include "gpu/sim_subjects.hpp"
 #include "kernels/kernel_subject.hpp"
 #include "kernels/merge_check.hpp"
 #include "sim/folder.hpp"
@@ -114,6 +117,62 @@ std::string notice_in_forward() {
   return "";
 }
 
+// The kernel of sm_90, planned and launched as any: on three multiprocessors, so that a block has several items, with
+// tiles of few keys, so that rings go round. Two machines: two places for queries and tiles in turns, one without.
+constexpr gpu::Tile hopper_tiles[] = {{256, 128, 32, 8, 2, 1, 3, false, 3, 2, true},
+                                      {256, 128, 32, 8, 3, 1, 3, false, 2, 1, false}};
+constexpr const char* hopper_names[] = {"turns", "alone"};
+
+struct HopperMachine {
+  Engine engine;
+  gpu::GpuBackend backend;
+  explicit HopperMachine(int which)
+      : engine({.checked = true, .folder = cache_folder(), .vary = true, .caps = few_multiprocessors()}),
+        backend(hopper_names[which], engine, 90, {&hopper_tiles[which], 1}) {
+    append_backend(backend);
+    conformance::set_memory(backend.full_name(), conformance::registered_memory);
+  }
+  static gpu::Caps few_multiprocessors() {
+    gpu::Caps caps = emulated_sm90();
+    caps.sms = 3;
+    return caps;
+  }
+};
+
+// Masks, ends and rows that are missing; values that are not finite, and so large that sums of them are not; tiles that
+// are done again; heads in one tile; pages; an order; splits; each way out.
+struct HopperRun {
+  int machine;
+  const char* text;
+};
+constexpr HopperRun hopper_runs[] = {
+    {0, "b=2 sq=200 sk=230 hq=2 hkv=1 d=40 dv=72 dtype=bf16 mask=\"causal\""},
+    {1, "packed=100/100,0/50,70/210,5/0,131/90 hq=4 hkv=2 d=16 dtype=f16 mask=\"window(60, 9)\" family=nan_masked"},
+    {0, "b=2 sq=30 sk=200 used=200,77 room=200 page=16 hq=8 hkv=2 d=24 dtype=bf16 mask=\"causal\" sinks=1"},
+    {1, "b=3 sq=140 sk=390 hq=1 hkv=1 d=16 dtype=bf16 family=growing"},
+    {0, "packed=300/200,20/50,130/100 hq=2 hkv=2 d=16 dtype=bf16 mask=\"documents(ids) & causal\" family=nan_attended"},
+    {1, "sq=130 sk=700 hq=1 hkv=1 d=8 dtype=f16 out=f32 scale=-0.3"},
+    {0, "b=2 sq=200 sk=300 hq=3 hkv=1 d=16 dtype=bf16 family=huge"},
+};
+
+std::string hopper_text() {
+  emit::ForwardSpec spec;
+  spec.arch = 90, spec.q_tile = 128, spec.warps = 8, spec.k_tile = 32;
+  return emit::forward_text(spec).source;
+}
+
+std::string notice_in_hopper() {
+  static HopperMachine* const machines[] = {new HopperMachine(0), new HopperMachine(1)};  // the list keeps them
+  for (const HopperRun& run : hopper_runs) {
+    const auto outcome = conformance::run_case(conformance::subject(machines[run.machine]->backend.full_name()),
+                                               conformance::parse_case(run.text));
+    if (outcome.passed()) continue;
+    const bool refused = outcome.failure.find("refused a kernel") != std::string::npos;
+    return (refused ? "compiler: " : std::string(run.text) + ": ") + outcome.failure;
+  }
+  return "";
+}
+
 std::string merge_text() { return emit::merge_text({bf16, bf16, bf16, 8}).source; }
 
 // Each way to load and to store; rows that are a lane, lanes, a warp, more; a block that is not full.
@@ -139,6 +198,7 @@ const MutantSubject& mutant_subject(const std::string& name) {
   static const std::vector<MutantSubject> all = {{"small", small_text, [] { return notice_in_small(false); }},
                                                  {"small_sm90", small_sm90_text, [] { return notice_in_small(true); }},
                                                  {"forward", forward_text, notice_in_forward},
+                                                 {"forward_sm90", hopper_text, notice_in_hopper},
                                                  {"merge", merge_text, notice_in_merge}};
   for (const MutantSubject& s : all)
     if (s.name == name) return s;

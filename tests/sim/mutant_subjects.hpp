@@ -12,7 +12,7 @@ struct MutantSubject {
   std::function<std::string()> text;    // of one specialisation
   std::function<std::string()> notice;  // what was wrong first, in the order of the runs; empty: nothing
 };
-// "small", "small_sm90", "forward" or "merge". Throws for another name.
+// "small", "small_sm90", "forward", "forward_sm90" or "merge". Throws for another name.
 const MutantSubject& mutant_subject(const std::string& name);
 
 }  // namespace tessera::sim

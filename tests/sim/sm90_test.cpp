@@ -156,7 +156,12 @@ TEST(BulkStores, ABoxOverTheEdges) {
                   row >= 24 && column >= 16 ? (row - 24) * 64 + column - 16 : 0xffff);
   };
   in_all_schedules("a_box_stored", expect);
+  in_all_schedules("a_box_whose_outside_was_never_written", expect);
   in_all_schedules("a_source_written_over_after_the_wait", expect);
+}
+
+TEST(BulkStores, WantWhatLiesInsideToBeWritten) {
+  only(behave90("a_box_whose_last_column_was_never_written"), "uninitialised");
 }
 
 TEST(BulkStores, NeedTheFenceOfTheProxy) {
