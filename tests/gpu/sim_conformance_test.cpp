@@ -62,12 +62,13 @@ void compile_ahead(const sim::Engine& engine, const Plans& plans) {
             << std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() << " s\n";
 }
 
-Report sweep(bool checked, SweepOptions options) {
-  const Target target{checked ? "checked:sm_80" : "sim:sm_80", {DeviceType::cuda, 0}, Metadata::either};
+Report sweep(bool checked, SweepOptions options, int arch = 80) {
+  const std::string backend = (checked ? "checked:sm_" : "sim:sm_") + std::to_string(arch);
+  const Target target{backend, {DeviceType::cuda, 0}, Metadata::either};
   const Subject s = subject(target.backend);
   const Sweep chosen = choose_sweep(target, s, options, cores());
   EXPECT_GE(std::ssize(chosen.kernels), options.kernels * std::ssize(options.dtypes) * 3 / 4);
-  compile_ahead(sim_engine(checked), chosen.kernels);
+  compile_ahead(sim_engine(checked, arch), chosen.kernels);
   const Report report = run_sweep(s, chosen.cases, cores());
   tell(target.backend.c_str(), report, chosen.kernels.size());
   return report;
@@ -123,6 +124,16 @@ void expect_hopper(const std::string& backend, std::size_t step) {
   }
 }
 TEST_F(SimConformance, Hopper) { expect_hopper("sim:sm_90", 1); }
+// What it refuses is left out.
+TEST_F(SimConformance, HopperGenerated) {
+  expect_no_failures(sweep(false,
+                           {.seed = static_cast<std::uint64_t>(setting("TESSERA_SIM_SEED", 1)) + 2,
+                            .kernels = std::max<std::int64_t>(1, setting("TESSERA_SIM_KERNELS", 32) / 6),
+                            .cases = setting("TESSERA_SIM_CASES", 500) / 10,
+                            .most_work = most_work,
+                            .skip_refused = true},
+                           90));
+}
 TEST_F(SimConformance, HopperChecked) { expect_hopper("checked:sm_90", 5); }
 
 // Of each named case one type, and of the cases one half by the seed: they need some 300 kernels otherwise.
