@@ -281,11 +281,11 @@ void deal_items(const Problem& p, const TileMap& map, const Caps& caps, Decision
 // first, its last one: by ALiBi for keys behind the query it does not, for keys before it, it does. Looked at for some
 // queries and keys of score 0 and with captured reals of 1, for where they lead the plan cannot know: a row that is
 // taken too far is done again (kernels/softmax.cuh), and costs twice its time. In units of a score.
-bool stays_near(const Problem& p, const TileMap& map, const emit::ForwardSpec& spec) {
+bool stays_near(const Problem& p, const TileMap& map) {
   constexpr double far = 60;  // 86 powers of two, of 127
   const Graph& score = p.score.graph();
   if (!mods::dependence(score).key) return true;
-  if (spec.keys == emit::Keys::runs || spec.bands > 1) return false;  // their tiles come in the order of keys
+  if (!map.decided()) return false;
   static constexpr float one = 1;
   std::vector<mods::Table> tables;
   for (const Capture& capture : score.captures) {
@@ -317,7 +317,7 @@ bool fixes_reference(const Problem& p, const TileMap& map, const emit::ForwardSp
   constexpr std::int64_t many_queries = 128, many_keys = 256;
   return spec.arch < 90 && p.dtype == DType::bf16 && p.out_dtype != DType::f32 && !p.batch_invariant &&
          usual_queries(p) >= many_queries && p.tokens_kv >= many_keys && !(spec.split && spec.lse) &&
-         stays_near(p, map, spec);
+         stays_near(p, map);
 }
 
 Layout lay_out(const Problem& p, const Decision& d) {
@@ -432,7 +432,7 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   spec.lse = p.wants_lse, spec.sinks = p.sinks;
   spec.narrow = is_narrow(p);
   spec.score = p.score.graph();
-  spec.absolute_tanh = emit::takes_absolute_tanh(spec.score);
+  spec.absolute_tanh = !p.wants_lse && p.out_dtype != DType::f32 && emit::takes_absolute_tanh(spec.score);
   spec.score_dtypes.assign(p.score_tables.begin(), p.score_tables.end());
   d.queries = spec.q_tile / spec.heads;
   d.units = p.heads_q / spec.heads;

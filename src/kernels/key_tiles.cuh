@@ -1,5 +1,5 @@
-// The key tiles that a query tile needs, one after another in the order of the keys, and which of them need no mask:
-// from all keys, from bands of k - q, or from a work list. Anchored at key 0, whatever the queries.
+// The key tiles that a query tile needs, one after another, the last one first, and which of them need no mask: from
+// all keys, from bands of k - q, or from a work list. Anchored at key 0, whatever the queries.
 // Must not know: shared memory, softmax.
 #pragma once
 #include "sequence.cuh"
@@ -80,8 +80,8 @@ PTX void set_tiles(const ForwardParams& f, Item& item) {
   }
 }
 
-// The tile of a round, with its bit, or no_tile. The last one comes first: under a causal mask or a window every row
-// meets keys of its own there, and under ALiBi its largest scores.
+// The tile of a round, with its bit, or no_tile. The last one comes first, here and where tiles are walked: under a
+// causal mask or a window every row meets keys of its own there, and under ALiBi its largest scores.
 PTX i32 tile_of_round(const Item& item, int round) {
   const i32 tile = ptx::made_here(item.tiles_end - 1) - round, from = item.whole_begin, to = item.whole_end;
   const i32 entry = (from <= tile) & (tile < to) ? tile | full_tile_bit : tile;
@@ -93,56 +93,56 @@ template <bool Runs>
 struct RunState {};
 template <>
 struct RunState<true> {
-  const KeyRun *run, *run_end;
-  KeyRun ahead;  // read before it is needed
+  const KeyRun *run_begin, *run_end;  // those that are still to come: the last one first
+  KeyRun ahead;                       // run_end[-1], read before it is needed
 };
 
-// Tiles come in segments [tile, end), each full or not. refill() finds the next segment at or after `tile`. Few
-// registers: the loop around it has none to spare.
+// Tiles come in segments [begin, tile), each full or not, the last tile first. refill() finds the segment that ends at
+// or before `tile`. Few registers: the loop around it has none to spare.
 template <class S>
 struct alignas(16) KeyTiles : RunState<S::keys == Keys::runs> {
-  i32 tile, end;  // end: with full_tile_bit
+  i32 tile, begin;  // begin: with full_tile_bit
 
   static DEVICE KeyTiles start(const ForwardParams& f, const Item& item) {
     KeyTiles t{};
-    t.tile = t.end = item.tiles_begin;
+    t.tile = t.begin = item.tiles_end;
     if constexpr (S::keys == Keys::runs) {
       const RunRange range = runs_of<S>(f, item);
-      t.run = f.runs + range.begin, t.run_end = f.runs + range.end;
-      if (t.run < t.run_end) t.ahead = *t.run;
+      t.run_begin = f.runs + range.begin, t.run_end = f.runs + range.end;
+      if (t.run_begin < t.run_end) t.ahead = t.run_end[-1];
     }
     return t;
   }
 
   // The next tile with its bit, or no_tile.
   DEVICE i32 next(const ForwardParams& f, const Item& item) {
-    if (tile >= tile_of(end) && !refill(f, item)) return no_tile;
-    return tile++ | (end & full_tile_bit);
+    if (tile <= tile_of(begin) && !refill(f, item)) return no_tile;
+    return --tile | (begin & full_tile_bit);
   }
 
  private:
-  DEVICE void set(bool full, i32 to, const Item& item) {
-    if (to > item.tiles_end) to = item.tiles_end;
-    end = to | (full ? full_tile_bit : 0);
+  DEVICE void set(bool full, i32 from, const Item& item) {
+    if (from < item.tiles_begin) from = item.tiles_begin;
+    begin = from | (full ? full_tile_bit : 0);
   }
   DEVICE bool refill(const ForwardParams& f, const Item& item) {
-    if (tile >= item.tiles_end) return false;
+    if (tile <= item.tiles_begin) return false;
     if constexpr (S::keys == Keys::runs) return refill_from_runs(item);
     else return refill_from_bands(f, item);
   }
 
   DEVICE bool refill_from_bands(const ForwardParams& f, const Item& item) {
-    for (int band = 0; band < S::bands; ++band) {
+    for (int band = S::bands - 1; band >= 0; --band) {
       const Seen seen = seen_in_band<S>(f, item, band);
       if (seen.some_begin >= seen.some_end) continue;
       const i32 from = (i32)seen.some_begin / S::k_tile, to = ((i32)seen.some_end + S::k_tile - 1) / S::k_tile;
       const i32 whole_from = ((i32)seen.all_begin + S::k_tile - 1) / S::k_tile,
                 whole_to = (i32)seen.all_end / S::k_tile;
-      if (from > tile) tile = from;
-      if (tile >= item.tiles_end) return false;
-      if (tile >= to) continue;
-      const bool full = whole_from <= tile && tile < whole_to;
-      set(full, full ? whole_to : tile < whole_from && whole_from < whole_to ? whole_from : to, item);
+      if (to < tile) tile = to;
+      if (tile <= item.tiles_begin) return false;
+      if (tile <= from) continue;
+      const bool full = whole_from < tile && tile <= whole_to;
+      set(full, full ? whole_from : whole_to < tile && whole_from < whole_to ? whole_to : from, item);
       return true;
     }
     return false;
@@ -150,17 +150,17 @@ struct alignas(16) KeyTiles : RunState<S::keys == Keys::runs> {
 
   DEVICE bool refill_from_runs(const Item& item) {
     const i32 whole = item.n_k / S::k_tile;
-    while (this->run < this->run_end) {
+    while (this->run_begin < this->run_end) {
       const i32 from = (i32)this->ahead.begin, to = (i32)(this->ahead.end_full & 0x7fffffffu);
       const bool run_full = this->ahead.end_full >> 31;
-      if (tile < from) tile = from;
-      if (tile >= item.tiles_end) return false;
-      if (tile >= to) {
-        if (++this->run < this->run_end) this->ahead = *this->run;
+      if (tile > to) tile = to;
+      if (tile <= item.tiles_begin) return false;
+      if (tile <= from) {
+        if (this->run_begin < --this->run_end) this->ahead = this->run_end[-1];
         continue;
       }
-      const bool full = run_full && tile < whole;
-      set(full, full && whole < to ? whole : to, item);
+      const bool full = run_full && tile <= whole;
+      set(full, run_full && !full && whole > from ? whole : from, item);
       return true;
     }
     return false;
