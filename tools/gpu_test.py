@@ -80,7 +80,7 @@ def planned(options) -> list[tuple[str, list[str]]]:
     pieces += [(f"suite {seed}", suite(seed, options.kernels, options.piece)) for seed in range(1, suites + 1)]
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer and not options.no_sanitizers:
-        pieces += [(name, [sanitizer, "--tool", name, "--error-exitcode", "97", *suite(77, 12, options.sanitized), "--threads", "4"])
+        pieces += [(name, [sanitizer, "--tool", name, "--error-exitcode", "97", *suite(77, 12, options.sanitized), "--threads", "4", "--exact"])
                    for name in SANITIZERS]
     return pieces
 

@@ -1,8 +1,10 @@
 #include "device_subject.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <stdexcept>
 #include <vector>
 
@@ -13,12 +15,46 @@
 namespace tessera::conformance {
 namespace {
 
+// ------------------------------------------------------------------------------------------------ lanes
+// A stream and memory, for one call at a time.
+struct Lane {
+  Stream stream{};
+  std::vector<std::pair<std::size_t, std::shared_ptr<void>>> spare{};
+};
+class Lanes {
+ public:
+  explicit Lanes(std::function<Stream()> make_stream) : make_stream_(std::move(make_stream)) {}
+  std::unique_ptr<Lane> take() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return std::make_unique<Lane>(Lane{make_stream_ ? make_stream_() : Stream{}});
+    std::unique_ptr<Lane> lane = std::move(idle_.back());
+    idle_.pop_back();
+    return lane;
+  }
+  void give_back(std::unique_ptr<Lane> lane) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(lane));
+  }
+  bool keeps() const { return static_cast<bool>(make_stream_); }
+
+ private:
+  const std::function<Stream()> make_stream_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Lane>> idle_;
+};
+
 // ------------------------------------------------------------------------------------------------ copies
 // Regions are copied whole; of memory that the suite does not know (lists in a test's own variables, tensors that reach
 // over gigabytes) the rows of the tensor are.
 class Copied final : public DeviceMemory {
  public:
-  Copied(const gpu::Engine& engine, int device) : engine_(engine), device_(device) {}
+  Copied(const gpu::Engine& engine, int device, std::shared_ptr<Lanes> lanes)
+      : engine_(engine), device_(device), lanes_(std::move(lanes)), lane_(lanes_->take()) {}
+  ~Copied() override {
+    for (Copy& copy : copies_) keep(copy);
+    lanes_->give_back(std::move(lane_));
+  }
+  Stream stream() const override { return lane_->stream; }
 
   void* enter(const std::string&, const Tensor& t, const Region* region, bool output) override {
     char* const host = static_cast<char*>(t.data);
@@ -29,9 +65,10 @@ class Copied final : public DeviceMemory {
     constexpr std::size_t period = 256;  // of alignments that a kernel may ask for
     Copy copy{
         .host = const_cast<char*>(begin), .bytes = bytes, .rows = t, .whole = region != nullptr, .output = output};
-    copy.memory = engine_.allocate(device_, bytes + period);
+    copy.memory = allocate(bytes + period, copy.held);
     copy.device = static_cast<char*>(copy.memory.get()) + reinterpret_cast<std::uintptr_t>(begin) % period;
-    copy.move([&](void* to, void* from, std::size_t count) { engine_.upload(device_, {}, to, from, count); }, true);
+    copy.move([&](void* to, void* from, std::size_t count) { engine_.upload(device_, stream(), to, from, count); },
+              true);
     copies_.push_back(std::move(copy));
     return copies_.back().device + (host - begin);
   }
@@ -39,8 +76,10 @@ class Copied final : public DeviceMemory {
   void leave() override {
     for (Copy& copy : copies_)
       if (copy.whole || copy.output)
-        copy.move([&](void* to, void* from, std::size_t count) { engine_.download(device_, {}, to, from, count); },
-                  false);
+        copy.move(
+            [&](void* to, void* from, std::size_t count) { engine_.download(device_, stream(), to, from, count); },
+            false);
+    for (Copy& copy : copies_) keep(copy);
     copies_.clear();
   }
 
@@ -51,6 +90,7 @@ class Copied final : public DeviceMemory {
     Tensor rows;
     bool whole, output;
     std::shared_ptr<void> memory{};
+    std::size_t held = 0;  // bytes of it
     char* device = nullptr;
 
     template <class Move>
@@ -78,8 +118,25 @@ class Copied final : public DeviceMemory {
       }
     }
   };
+  std::shared_ptr<void> allocate(std::size_t bytes, std::size_t& held) {
+    held = lanes_->keeps() ? std::bit_ceil(bytes) : bytes;
+    auto& spare = lane_->spare;
+    const auto found = std::find_if(spare.begin(), spare.end(), [&](const auto& one) { return one.first == held; });
+    if (found == spare.end()) return engine_.allocate(device_, held);
+    std::shared_ptr<void> memory = std::move(found->second);
+    spare.erase(found);
+    return memory;
+  }
+  void keep(Copy& copy) {
+    constexpr std::size_t most = std::size_t{64} << 20;
+    if (lanes_->keeps() && copy.memory && copy.held <= most)
+      lane_->spare.emplace_back(copy.held, std::move(copy.memory));
+  }
+
   const gpu::Engine& engine_;
   const int device_;
+  const std::shared_ptr<Lanes> lanes_;
+  std::unique_ptr<Lane> lane_;
   std::deque<Copy> copies_;
 };
 
@@ -150,8 +207,9 @@ DeviceCall::DeviceCall(const Inputs& in, const Outputs& out, const Exec& how, De
   }
 }
 
-MakeMemory copied_memory(const gpu::Engine& engine, int device) {
-  return [&engine, device] { return std::make_unique<Copied>(engine, device); };
+MakeMemory copied_memory(const gpu::Engine& engine, int device, std::function<Stream()> make_stream) {
+  const auto lanes = std::make_shared<Lanes>(std::move(make_stream));
+  return [&engine, device, lanes] { return std::make_unique<Copied>(engine, device, lanes); };
 }
 
 Plan device_plan(const std::string& backend, Device device, Metadata metadata, const Inputs& inputs,
@@ -168,7 +226,9 @@ Subject device_subject(const std::string& backend, Device device, Metadata metad
     Options with = options;
     with.backend = backend;
     const std::unique_ptr<DeviceMemory> memory = make();
-    const DeviceCall moved(inputs, outputs, exec, device, to_device(metadata, inputs, outputs, options), memory.get());
+    Exec how = exec;
+    if (!how.stream.handle) how.stream = memory->stream();
+    const DeviceCall moved(inputs, outputs, how, device, to_device(metadata, inputs, outputs, options), memory.get());
     attention(moved.inputs, moved.outputs, with, moved.exec);
     memory->leave();
   };
@@ -177,7 +237,9 @@ Subject device_subject(const std::string& backend, Device device, Metadata metad
     // The result first: where a part lies in the same memory, that is written.
     const Outputs into = moved(out, true, device, *memory), first = moved(a, false, device, *memory),
                   second = moved(b, false, device, *memory);
-    merge_by(backend, first, second, into, exec);
+    Exec how = exec;
+    if (!how.stream.handle) how.stream = memory->stream();
+    merge_by(backend, first, second, into, how);
     memory->leave();
   };
   s.workspace_bytes = [=](const Inputs& inputs, const Outputs& outputs, const Options& options, int threads) {

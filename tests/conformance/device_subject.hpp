@@ -21,11 +21,15 @@ class DeviceMemory {
   virtual void* enter(const std::string& name, const Tensor& tensor, const Region* region, bool output) = 0;
   // After the call: everything is on the host as the device left it. Throws what the device found wrong.
   virtual void leave() = 0;
+  // In which the call runs, where it names none.
+  virtual Stream stream() const { return {}; }
 };
 using MakeMemory = std::function<std::unique_ptr<DeviceMemory>()>;
 
-// Memory of a device that the host cannot see: copied there and back by the engine.
-MakeMemory copied_memory(const gpu::Engine& engine, int device);
+// Memory of a device that the host cannot see: copied there and back by the engine. Each call has memory of its own,
+// exactly as much as it needs, for tools that watch over that; with `make_stream`, calls at once have a stream each,
+// and memory of calls before them, for allocations wait for all of the device.
+MakeMemory copied_memory(const gpu::Engine& engine, int device, std::function<Stream()> make_stream = {});
 
 // Where the numbers about a call (prefix sums, lengths, ids ...) lie.
 enum class Metadata : std::uint8_t { host, device, either };  // either: one or the other, by the call's own hash

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -36,6 +37,8 @@ constexpr const char* usage =
     "  --dtype A,B        bf16, f16 (both)\n"
     "  --streams          graph replay with changed lengths, and two streams at once; nothing else\n"
     "  --named            the named cases, once, beside the first suite\n"
+    "  --exact            each call's memory is exactly as large as it needs and allocated for it: for "
+    "compute-sanitizer\n"
     "  --metadata WHERE   prefix sums, lengths, ids: host, device, either (either)\n"
     "  --threads N        that compile and judge (all cores)\n"
     "  --case LINE        one case alone\n"
@@ -47,7 +50,7 @@ struct Flags {
   std::uint64_t first_seed = 1, last_seed = 1;
   std::int64_t kernels = 80, cases = 500;
   std::vector<DType> dtypes{bf16, f16};
-  bool named = false, streams = false, list_specs = false;
+  bool named = false, streams = false, exact = false, list_specs = false;
   Metadata metadata = Metadata::either;
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   std::string backend = "cuda:sm_80", case_line, state, pack, arch = "sm_90a";
@@ -78,6 +81,7 @@ Flags parse(int argc, char** argv) {
     };
     if (flag == "--named") flags.named = true;
     else if (flag == "--streams") flags.streams = true;
+    else if (flag == "--exact") flags.exact = true;
     else if (flag == "--list-specs") flags.list_specs = true;
     else if (flag == "--kernels") flags.kernels = number<std::int64_t>(flag, value());
     else if (flag == "--cases") flags.cases = number<std::int64_t>(flag, value());
@@ -125,9 +129,17 @@ SweepOptions options_of(const Flags& flags, std::uint64_t seed) {
           .skip_refused = flags.is_sm90()};
 }
 
-Subject subject_of(const Target& target) {
-  return device_subject(target.backend, target.device, target.metadata,
-                        copied_memory(cuda::engine(), target.device.index));
+Stream make_stream() {
+  constexpr unsigned non_blocking = 1;
+  cuda::CUstream stream = nullptr;
+  if (cuda::engine().driver().api.stream_create(&stream, non_blocking) != 0)
+    throw std::runtime_error("cuStreamCreate failed");
+  return {stream};
+}
+Subject subject_of(const Target& target, bool exact) {
+  return device_subject(
+      target.backend, target.device, target.metadata,
+      copied_memory(cuda::engine(), target.device.index, exact ? nullptr : std::function(make_stream)));
 }
 
 // The types in which the named cases run: once for each, those that fix none in the first.
@@ -238,7 +250,7 @@ void run_suite(const Flags& flags, const Target& target, std::uint64_t seed, Tot
     return;
   }
   std::cout << part << std::endl;
-  const Subject s = subject_of(target);
+  const Subject s = subject_of(target, flags.exact);
   const Sweep sweep = choose_sweep(target, s, options_of(flags, seed), flags.threads);
   compile_ahead(sweep.kernels, target, flags.threads);
   const Report report = run_sweep(s, sweep.cases, flags.threads);
@@ -250,25 +262,38 @@ void run_suite(const Flags& flags, const Target& target, std::uint64_t seed, Tot
   if (report.failures.empty()) note_done(flags, part);
 }
 
+// All of them at once: each thread compiles what its case needs.
 void run_named(const Flags& flags, const Target& target, Totals& totals) {
   if (is_done(flags, "named")) return;
-  const Plans plans = named_plans(flags, target);
-  compile_ahead(plans, target, flags.threads);
   const auto start = std::chrono::steady_clock::now();
-  const Subject s = subject_of(target);
-  Report report;
-  for_named(flags, [&](const NamedCase& c, DType dtype) {
-    const Outcome outcome = c.run(s, dtype);
-    ++report.cases;
-    for (const std::string& text : outcome.skipped) report.skipped.push_back(c.name + ": " + text);
-    if (flags.is_sm90() && outcome.failure.find("cannot run this problem") != std::string::npos)
-      report.skipped.push_back(c.name + ": left to cuda:sm_80");
-    else if (!outcome.passed())
-      report.failures.push_back({s.name, c.name, c.name + " dtype=" + std::string(name(dtype)), "", outcome.failure});
+  std::vector<std::pair<const NamedCase*, DType>> all;
+  for_named(flags, [&](const NamedCase& c, DType dtype) { all.emplace_back(&c, dtype); });
+  std::vector<Outcome> outcomes(all.size());
+  const Subject s = subject_of(target, flags.exact);
+  in_parallel(std::ssize(all), flags.threads, [&](std::int64_t i) {
+    const auto& [c, dtype] = all[static_cast<std::size_t>(i)];
+    const auto begun = std::chrono::steady_clock::now();
+    outcomes[static_cast<std::size_t>(i)] = c->run(s, dtype);
+    const double seconds = seconds_since(begun);
+    if (seconds < 5) return;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    std::cout << "  " << c->name << " of " << dtype << " took " << seconds << " s" << std::endl;
   });
-  add(totals, report, plans);
-  std::cout << "named: " << report.cases << " cases of " << plans.size() << " kernels, " << report.failures.size()
-            << " failed, " << seconds_since(start) << " s" << std::endl;
+  Report report;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& [c, dtype] = all[i];
+    const Outcome& outcome = outcomes[i];
+    ++report.cases;
+    for (const std::string& text : outcome.skipped) report.skipped.push_back(c->name + ": " + text);
+    if (flags.is_sm90() && outcome.failure.find("cannot run this problem") != std::string::npos)
+      report.skipped.push_back(c->name + ": left to cuda:sm_80");
+    else if (!outcome.passed())
+      report.failures.push_back({s.name, c->name, c->name + " dtype=" + std::string(name(dtype)), "", outcome.failure});
+  }
+  add(totals, report, {});
+  std::cout << "named: " << report.cases << " cases, " << report.failures.size() << " failed, " << seconds_since(start)
+            << " s" << std::endl;
   if (report.failures.empty()) note_done(flags, "named");
 }
 
@@ -286,7 +311,7 @@ int run(const Flags& flags) {
   }
   Totals totals;
   if (!flags.case_line.empty()) {
-    const Subject s[] = {subject_of(target)};
+    const Subject s[] = {subject_of(target, flags.exact)};
     add(totals, conformance::run(s, {.case_line = flags.case_line, .dtypes = flags.dtypes}), {});
   } else {
     for (std::uint64_t seed = flags.first_seed; seed <= flags.last_seed; ++seed) run_suite(flags, target, seed, totals);
