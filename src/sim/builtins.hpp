@@ -135,17 +135,17 @@ Kernel<P> kernel_of(void (*)(P));
 
 #ifdef TESSERA_SIM_CHECKED
 #define TESSERA_HOOK extern "C" __attribute__((visibility("hidden"), no_sanitize("thread"))) void
-#define TESSERA_ON(name, bytes, write)                                                      \
-  TESSERA_HOOK name(void* p) {                                                              \
-    ::sim::Me* t = ::sim::me;                                                               \
-    if (!t || p == &::sim::me) return;                                                      \
-    if ((::sim::u64)((char*)p - t->stack) < t->stack_bytes) {                               \
-      if (t->flying) ::sim::on_register(p, bytes, write, __builtin_return_address(0));      \
-      return;                                                                               \
-    }                                                                                       \
-    if ((::sim::u64)((char*)p - (char*)t) < sizeof(*t)) return; /* threadIdx and its kin */ \
-    ::sim::on_access(p, bytes, write, __builtin_return_address(0));                         \
-  }
+#define TESSERA_SEE(bytes, write)                                                         \
+  ::sim::Me* t = ::sim::me;                                                               \
+  if (!t || p == &::sim::me) return;                                                      \
+  if ((::sim::u64)((char*)p - t->stack) < t->stack_bytes) {                               \
+    if (t->flying) ::sim::on_register(p, bytes, write, __builtin_return_address(0));      \
+    return;                                                                               \
+  }                                                                                       \
+  if ((::sim::u64)((char*)p - (char*)t) < sizeof(*t)) return; /* threadIdx and its kin */ \
+  ::sim::on_access(p, bytes, write, __builtin_return_address(0));
+#define TESSERA_ON(name, bytes, write) \
+  TESSERA_HOOK name(void* p) { TESSERA_SEE(bytes, write) }
 #define TESSERA_ON_ALL(n)                        \
   TESSERA_ON(__tsan_read##n, n, false)           \
   TESSERA_ON(__tsan_write##n, n, true)           \
@@ -156,9 +156,8 @@ TESSERA_ON_ALL(2)
 TESSERA_ON_ALL(4)
 TESSERA_ON_ALL(8)
 TESSERA_ON_ALL(16)
-TESSERA_HOOK __tsan_read_range(void* p, unsigned long n) { ::sim::on_access(p, n, false, __builtin_return_address(0)); }
-TESSERA_HOOK __tsan_write_range(void* p, unsigned long n) { ::sim::on_access(p, n, true, __builtin_return_address(0)); }
-TESSERA_HOOK __tsan_func_entry(void*) {}
+TESSERA_HOOK __tsan_read_range(void* p, unsigned long n){TESSERA_SEE(n, false)} TESSERA_HOOK
+    __tsan_write_range(void* p, unsigned long n){TESSERA_SEE(n, true)} TESSERA_HOOK __tsan_func_entry(void*) {}
 TESSERA_HOOK __tsan_func_exit() {}
 TESSERA_HOOK __tsan_init() {}
 #endif

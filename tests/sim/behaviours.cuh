@@ -134,6 +134,15 @@ BEHAVIOUR(halves_of_a_word_are_two) {
   __syncthreads();
   p.out[t] = reinterpret_cast<u16*>(s.a)[127 - t];
 }
+struct Three {
+  ptx::u64 a, b, c;
+};
+__attribute__((noinline)) static __device__ void copy_of(Three* to, const Three* from) { *to = *from; }
+BEHAVIOUR(structs_of_its_own) {
+  Three x{t, t + 1, t + 2}, y;
+  copy_of(&y, &x);
+  p.out[t] = (u32)(y.a + y.c);
+}
 BEHAVIOUR(never_written) { p.out[t] = s.a[t]; }
 BEHAVIOUR(shared_out_of_bounds) { s.a[1024 + t] = t; }
 BEHAVIOUR(shared_far_out_of_bounds) { s.a[1024 + 8192 + t] = t; }

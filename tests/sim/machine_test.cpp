@@ -82,8 +82,8 @@ TEST(Shared, RacesAndWhatOrders) {
   for (const char* wrong : {"race_between_warps", "race_in_a_warp", "syncwarp_does_not_order_warps",
                             "a_shuffle_orders_nothing", "overwritten_too_early"})
     EXPECT_GE(behave(wrong).of("race"), 1) << wrong;
-  for (const char* right :
-       {"syncwarp_orders", "syncwarp_of_some_orders_only_them", "syncthreads_orders", "halves_of_a_word_are_two"})
+  for (const char* right : {"syncwarp_orders", "syncwarp_of_some_orders_only_them", "syncthreads_orders",
+                            "halves_of_a_word_are_two", "structs_of_its_own"})
     for (std::uint64_t seed = 0; seed < 3; ++seed) quiet(behave(right, {.schedule = {.seed = seed}}));
 }
 
