@@ -85,8 +85,7 @@ const Tile* tile_for(const Problem& p, const Caps& caps, int arch, std::span<con
   const auto dim = static_cast<int>(p.dim), dim_v = static_cast<int>(p.dim_v);
   if (arch != 90) return find_tile(table, caps, dim, dim_v, p.paged, wanted_rows(p, rows), p.batch_invariant);
   const bool decided = TileMap(p.mask).decided();
-  TileUse use{dim, dim_v, !decided || !is_everything(TileMap(p.mask)),
-              !decided || p.lengths || !p.score.graph().nodes.empty(), 0};
+  TileUse use{dim, dim_v, !decided || !is_everything(TileMap(p.mask)), !decided || !p.score.graph().nodes.empty(), 0};
   const std::int64_t usual_keys = p.packed ? ceil_div(p.tokens_kv, std::max<std::int64_t>(1, p.batch)) : p.tokens_kv;
   use.keys = p.batch_invariant ? std::numeric_limits<std::int64_t>::max() : usual_keys;
   return find_tile_sm90(table, caps, use);

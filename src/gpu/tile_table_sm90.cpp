@@ -15,7 +15,7 @@ struct Row {
   Tile tile;
   For what = For::both;
   std::int64_t keys = any;  // at most
-  bool plain = false;       // no scores are changed, no mask evaluated, no lengths given
+  bool plain = false;       // neither scores are changed nor a mask evaluated
 };
 
 constexpr Tile tile(int dim, int q_tile, int k_tile, int stages, int q_buffers = 2) {

@@ -16,10 +16,8 @@ std::int64_t tile_smem_bytes_sm90(const Tile& tile, int dim, int dim_v);
 // else is in the batch: `keys` is then unbounded.
 struct TileUse {
   int dim = 64, dim_v = 64;
-  bool edges = false;  // a mask that bands describe, or one that is evaluated
-  // Scores are changed, a mask is evaluated, or keys may lie in pages: more registers. (Where lengths are given: in
-  // pages or not, a call has the same bits.)
-  bool evaluated = false;
+  bool edges = false;      // a mask that bands describe, or one that is evaluated
+  bool evaluated = false;  // scores are changed, or a mask is evaluated: more registers
   std::int64_t keys = 0;
 };
 

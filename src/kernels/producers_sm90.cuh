@@ -171,11 +171,11 @@ PTX void load_values(const typename S::Params& p, SharedSm90<S>& s, const ItemPl
       if (walk.ahead == no_tile) entry |= last_bit;
     }
     entry = ptx::uniform(entry);
+    [[maybe_unused]] PageBox box{};
+    if constexpr (S::paged) box = find_box<S>(p.f, item, entry & ~last_bit);
+    ptx::mbarrier_wait(c.v_empty[ring.at], ring.parity ^ 1);
     const i32 tile = entry & ~last_bit, there = item.n_k - tile * S::k_tile;
     const bool mend = place.pass > 0 || ((S::packed || S::lengths || item.n_k == 0) && there < S::k_tile);
-    [[maybe_unused]] PageBox box{};
-    if constexpr (S::paged) box = find_box<S>(p.f, item, tile);
-    ptx::mbarrier_wait(c.v_empty[ring.at], ring.parity ^ 1);
     MBarrier& full = mend ? c.v_landed[ring.at] : c.v_full[ring.at];
     if (lane() == 0) {
       ptx::mbarrier_arrive_expect(full, sizeof s.v[0]);
