@@ -40,7 +40,7 @@ struct ForwardSpec {
   int heads = 1;         // query heads of a group that share a tile; row = query * heads + head
   bool packed = false;   // sequences by prefix sums
   bool paged = false;    // keys and values through a block table
-  int page_box = 0;      // class 90, in pages: keys that a copy moves at once
+  int page_box = 0;      // class 90, in pages: keys that a tensor copy moves at once; 1: row by row
   bool lengths = false;  // keys in use given for each sequence
   Keys keys = Keys::all;
   int bands = 0;

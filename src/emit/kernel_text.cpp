@@ -99,8 +99,9 @@ void check(const ForwardSpec& s) {
   require(s.q_buffers == 1 || s.q_buffers == 2, s, "one or two places for queries");
   require(s.q_copy == 16 && s.k_copy == 16 && s.v_copy == 16, s, "tensor copies take rows of 16-byte pieces");
   require(tessera_kernels::warpgroup_rows % s.heads == 0, s, "heads that share a tile divide the rows of a warpgroup");
-  require(s.paged ? s.page_box >= 8 && s.page_box % 8 == 0 && s.k_tile % s.page_box == 0 : s.page_box == 0, s,
-          "copies of pages are of 8 keys or multiples of it, a tile's part");
+  require(s.paged ? s.page_box == 1 || (s.page_box > 0 && s.page_box % 8 == 0 && s.k_tile % s.page_box == 0)
+                  : s.page_box == 0,
+          s, "copies of pages are of one key, or of 8 or a multiple of it, a tile's part");
 }
 
 const char* element(DType dtype) {

@@ -107,8 +107,6 @@ void reasons_sm90(const Problem& p, const Caps& caps, std::vector<std::string>& 
     all.push_back("the kernels are for compute capability 9.0 alone, " + caps.name + " has " +
                   std::to_string(caps.arch / 10) + "." + std::to_string(caps.arch % 10));
   if (caps.arch == 90 && !caps.tensor_maps) all.push_back("the driver of " + caps.name + " makes no tensor maps");
-  if (p.paged && p.page_size % 8 != 0)
-    all.push_back("pages have " + std::to_string(p.page_size) + " tokens: tensor copies take multiples of 8");
   const auto aligned = [&](const char* which, std::int64_t bytes) {
     if (bytes < 16)
       all.push_back(std::string(which) + " has rows at multiples of " + std::to_string(bytes) +
@@ -424,7 +422,9 @@ Decision decide(const Problem& p, const TileMap& map, const Caps& caps, int arch
   if (arch == 90)
     spec.v_stages = tile.v_stages, spec.q_buffers = tile.q_buffers, spec.ping_pong = tile.ping_pong,
     spec.turned = p.scale <= 0 && p.score.graph().nodes.empty(),
-    spec.page_box = p.paged ? static_cast<int>(std::gcd(std::int64_t{tile.k_tile}, p.page_size)) : 0;
+    spec.page_box = !p.paged               ? 0
+                    : p.page_size % 8 == 0 ? static_cast<int>(std::gcd(std::int64_t{tile.k_tile}, p.page_size))
+                                           : 1;
   spec.q_copy = copy_bytes(p.align.q), spec.k_copy = copy_bytes(p.align.k);
   spec.v_copy = copy_bytes(p.align.v), spec.o_copy = copy_bytes(p.align.o);
   spec.packed = p.packed, spec.paged = p.paged, spec.lengths = p.lengths;

@@ -172,9 +172,17 @@ PTX void load_values(const typename S::Params& p, SharedSm90<S>& s, const ItemPl
     }
     entry = ptx::uniform(entry);
     [[maybe_unused]] PageBox box{};
-    if constexpr (S::paged) box = find_box<S>(p.f, item, entry & ~last_bit);
+    if constexpr (S::paged && !copies_rows<S>) box = find_box<S>(p.f, item, entry & ~last_bit);
     ptx::mbarrier_wait(c.v_empty[ring.at], ring.parity ^ 1);
     const i32 tile = entry & ~last_bit, there = item.n_k - tile * S::k_tile;
+    if constexpr (copies_rows<S>) {
+      copy_rows<S, S::dim_v>(s.v[ring.at], p.f, item, tile, item.v, p.f.v);
+      __syncwarp();
+      if (place.pass > 0) mend_values<S>(s.v[ring.at], there < S::k_tile ? there : S::k_tile, true);
+      if (lane() == 0) ptx::mbarrier_arrive(c.v_full[ring.at]);
+      ring.advance();
+      continue;
+    }
     const bool mend = place.pass > 0 || ((S::packed || S::lengths || item.n_k == 0) && there < S::k_tile);
     MBarrier& full = mend ? c.v_landed[ring.at] : c.v_full[ring.at];
     if (lane() == 0) {
@@ -184,7 +192,7 @@ PTX void load_values(const typename S::Params& p, SharedSm90<S>& s, const ItemPl
             s.v[ring.at], p.v_map, full, (i32)item.k_begin + tile * S::k_tile, item.head_kv * p.deal.v_head,
             key_batch<S>(item) * p.deal.v_batch);
     }
-    if constexpr (S::paged)
+    if constexpr (S::paged && !copies_rows<S>)
       load_box<S, Sh::panels_v>(s.v[ring.at], p.v_map, full, box, item.head_kv * p.deal.v_head, p.deal.v_batch);
     if (mend) {
       ptx::mbarrier_wait(full, landed >> ring.at & 1);

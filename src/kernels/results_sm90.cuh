@@ -13,9 +13,6 @@ namespace tessera_kernels {
 // Barriers of the block: whose turn it is at the tensor core, and the votes of a warpgroup; plus its number.
 constexpr u32 turn_barrier = 1, vote_barrier = 1 + most_consumers;
 
-// Where a piece of 8 columns of a row lies in a panel.
-PTX int swizzled(int row, int piece) { return (piece ^ (row % 8)) * 8; }
-
 // In the third pass: whether the row that is there is finite. By the four lanes that write it.
 template <class S, class T>
 PTX bool stays(const ItemPlace& place, const T* row) {

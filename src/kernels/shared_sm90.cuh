@@ -77,6 +77,9 @@ PTX void make_barriers(SharedSm90<S>& s) {
   ptx::mbarrier_init_fence();
 }
 
+// Where a piece of 8 columns of a row lies in a panel.
+PTX int swizzled(int row, int piece) { return (piece ^ (row % 8)) * 8; }
+
 // How O leaves: through the memory of Q by tensor copies (rows of 16-byte pieces), or from the registers.
 template <class S>
 PTX constexpr bool leaves_through_shared() {

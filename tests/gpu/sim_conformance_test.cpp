@@ -114,6 +114,8 @@ constexpr const char* hopper_cases[] = {
     "b=2 sq=5 sk=400 hq=8 hkv=2 d=128 dtype=bf16 mask=\"causal\" page=64 used=400,301 room=400",
     "packed=100/100,20/50,130/300,5/7 hq=2 hkv=1 d=72 dv=128 dtype=f16 mask=\"causal\" page=24",
     "b=2 sq=140 sk=390 hq=2 hkv=1 d=256 dtype=bf16 mask=\"causal\" page=8 used=390,20 room=390 family=nan_attended",
+    "b=2 sq=140 sk=390 hq=2 hkv=1 d=72 dv=40 dtype=bf16 mask=\"causal\" page=7 used=390,20 room=390 "
+    "family=nan_attended",
     // Sequences of different lengths, in the order of their tiles.
     "packed=300/300,20/50,130/500,5/7,140/200 hq=4 hkv=2 d=64 dtype=bf16 mask=\"documents(ids) & causal\"",
 };

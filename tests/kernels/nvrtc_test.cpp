@@ -132,6 +132,8 @@ std::vector<Specialisation> hopper_specialisations() {
                                                       })},
       {"d64 pages by 8, four warpgroups", paged(hopper(64, 256, 64, 4), 8)},
       {"d64 causal, pages by 128, three warpgroups", paged(causal(hopper(64, 192, 128, 3)), 128)},
+      {"d64 causal, row by row, three warpgroups", paged(causal(hopper(64, 192, 128, 3)), 1)},
+      {"d256 causal, row by row", paged(causal(hopper(256, 128, 64, 2, 1)), 1)},
       {"d256 causal, pages by 32", paged(causal(hopper(256, 128, 64, 2, 1)), 32)},
   };
 }
