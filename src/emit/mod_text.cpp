@@ -59,9 +59,8 @@ class Writer {
     const Value& value = values_[i];
     if (value.wide || !contains(exact, value.range)) return {};
     const auto of = [&](const char* symbol) -> std::optional<std::string> {
-      const auto a = as_real(node.arg[0]), b = as_real(node.arg[node.arg_count > 1 ? 1 : 0]);
-      if (!a || !b) return {};
-      return node.arg_count == 1 ? "(" + std::string(symbol) + *a + ")" : "(" + *a + symbol + *b + ")";
+      const auto a = as_real(node.arg[0]), b = as_real(node.arg[1]);
+      return a && b ? std::optional("(" + *a + symbol + *b + ")") : std::nullopt;
     };
     switch (node.op) {
       case Op::key:
@@ -71,7 +70,8 @@ class Writer {
       case Op::sub:
         return of(" - ");
       case Op::neg:
-        return of("-");
+        if (const auto a = as_real(node.arg[0])) return "(0.0f - " + *a + ")";  // an integer's 0 has no sign
+        return {};
       case Op::abs:
         if (const auto a = as_real(node.arg[0])) return "fabsf(" + *a + ")";
         return {};

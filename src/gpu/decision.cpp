@@ -83,7 +83,9 @@ std::int64_t wanted_rows(const Problem& p, std::int64_t rows) {
 // `rows` of queries that a tile should have room for. Null: there is no such tile on this device.
 const Tile* tile_for(const Problem& p, const Caps& caps, int arch, std::span<const Tile> table, std::int64_t rows) {
   const auto dim = static_cast<int>(p.dim), dim_v = static_cast<int>(p.dim_v);
-  if (arch != 90) return find_tile(table, caps, dim, dim_v, p.paged, wanted_rows(p, rows), p.batch_invariant);
+  if (arch != 90)
+    return find_tile(table, caps, dim, dim_v, p.paged, wanted_rows(p, rows),
+                     p.batch_invariant || p.out_dtype == DType::f32);
   const bool decided = TileMap(p.mask).decided();
   TileUse use{dim, dim_v, !decided || !is_everything(TileMap(p.mask)), !decided || !p.score.graph().nodes.empty(), 0};
   const std::int64_t usual_keys = p.packed ? ceil_div(p.tokens_kv, std::max<std::int64_t>(1, p.batch)) : p.tokens_kv;

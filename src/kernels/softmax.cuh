@@ -33,6 +33,10 @@ constexpr bool has_rounded_sums = is_reference_fixed<S>;
 template <class S>
 constexpr bool has_exact_sums = !is_reference_fixed<S> || S::lse;
 
+// Results in fp32 of few keys show that P was rounded: there, what rounding leaves of P is multiplied with V, too.
+template <class S>
+constexpr bool has_rests = sizeof(typename S::Output) == 4;
+
 // From here on |B| counts as huge. Below, B is rounded by at most 2^-20, a factor within 6.7e-7 of 1, as the accuracy
 // rule allows of equal scores (2^-20); where results have 16 bits, by 2^-13.
 template <class S>
@@ -197,8 +201,9 @@ struct Softmax {
     }
   }
 
-  // The probabilities of 16 keys as the matrix instruction takes them.
-  DEVICE void probabilities(u32 (&p)[Sh::row_groups][4], const Scores<S>& x, int step, float c) {
+  // The probabilities of 16 keys as the matrix instruction takes them; what rounding leaves of them.
+  using Fragments = u32[Sh::row_groups][4];
+  DEVICE void probabilities(Fragments& p, Fragments& rest, const Scores<S>& x, int step, float c) {
 #pragma unroll
     for (int m = 0; m < Sh::row_groups; ++m) {
 #pragma unroll
@@ -210,6 +215,15 @@ struct Softmax {
         if constexpr (has_exact_sums<S>) sum[m][half] += (y[0] + y[1]) + (y[2] + y[3]);
         p[m][half] = pack(y[0], y[1], typename S::Element{});
         p[m][half + 2] = pack(y[2], y[3], typename S::Element{});
+        if constexpr (has_rests<S>) {
+          using E = typename S::Element;
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const u32 pair = p[m][half + 2 * i];
+            rest[m][half + 2 * i] = pack(ptx::add(y[2 * i], -ptx::to_float(E{(u16)pair})),
+                                         ptx::add(y[2 * i + 1], -ptx::to_float(E{(u16)(pair >> 16)})), E{});
+          }
+        }
       }
     }
   }
@@ -219,15 +233,16 @@ struct Softmax {
   static constexpr int early = S::early < Sh::key_steps ? S::early : Sh::key_steps;
   template <class Ready>
   DEVICE void add_values(Outputs<S>& o, const Scores<S>& x, const typename S::Element* v, float c, const Ready& ready) {
-    u32 p[Sh::key_steps][Sh::row_groups][4];
+    Fragments p[Sh::key_steps], rest[Sh::key_steps];
 #pragma unroll
-    for (int step = 0; step < early; ++step) exponentiate(p[step], x, step, c);
+    for (int step = 0; step < early; ++step) exponentiate(p[step], rest[step], x, step, c);
     ready();
     const typename S::Element* const own = v + part<S>() * Sh::keys * Sh::v_pitch;
 #pragma unroll
     for (int step = 0; step < Sh::key_steps; ++step) {
-      if (step + early < Sh::key_steps) exponentiate(p[step + early], x, step + early, c);
+      if (step + early < Sh::key_steps) exponentiate(p[step + early], rest[step + early], x, step + early, c);
       multiply_values<S>(o, p[step], own, step);
+      if constexpr (has_rests<S>) multiply_values<S>(o, rest[step], own, step);
       if constexpr (has_rounded_sums<S>) {
         constexpr u32 one = pair_of_ones(typename S::Element{});
 #pragma unroll
@@ -244,8 +259,9 @@ struct Softmax {
       }
     }
   }
-  DEVICE void exponentiate(u32 (&p)[Sh::row_groups][4], const Scores<S>& x, int step, float c) {
-    probabilities(p, x, step, c);
+  DEVICE void exponentiate(Fragments& p, Fragments& rest, const Scores<S>& x, int step, float c) {
+    static_assert(!has_rests<S> || S::warps_n == 1, "rests are not handed over");
+    probabilities(p, rest, x, step, c);
     if constexpr (S::warps_n > 1) give_probabilities<S>(s, p, step);
   }
 };

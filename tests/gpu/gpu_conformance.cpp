@@ -16,6 +16,7 @@
 #include "conformance/named.hpp"
 #include "conformance/sweep.hpp"
 #include "cuda/compiler.hpp"
+#include "cuda/context.hpp"
 #include "cuda/engine.hpp"
 #include "cuda/pack.hpp"
 #include "gpu/gpu_backend.hpp"
@@ -131,6 +132,7 @@ SweepOptions options_of(const Flags& flags, std::uint64_t seed) {
 
 Stream make_stream() {
   constexpr unsigned non_blocking = 1;
+  const cuda::Current current(cuda::engine().driver(), 0);
   cuda::CUstream stream = nullptr;
   if (cuda::engine().driver().api.stream_create(&stream, non_blocking) != 0)
     throw std::runtime_error("cuStreamCreate failed");
@@ -275,10 +277,11 @@ void run_named(const Flags& flags, const Target& target, Totals& totals) {
     const auto begun = std::chrono::steady_clock::now();
     outcomes[static_cast<std::size_t>(i)] = c->run(s, dtype);
     const double seconds = seconds_since(begun);
-    if (seconds < 5) return;
+    if (seconds < 10 && outcomes[static_cast<std::size_t>(i)].passed()) return;
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
-    std::cout << "  " << c->name << " of " << dtype << " took " << seconds << " s" << std::endl;
+    std::cout << "  " << c->name << " of " << dtype << " took " << seconds << " s "
+              << outcomes[static_cast<std::size_t>(i)].failure.substr(0, 400) << std::endl;
   });
   Report report;
   for (std::size_t i = 0; i < all.size(); ++i) {
