@@ -142,6 +142,7 @@ struct Consumer {
       __syncwarp();
       done_keys();
       wait_values();
+      __syncwarp();  // no lane may miss the phase that the first one lets pass
       done_values();
       take_turn();
       wait_keys();

@@ -153,6 +153,8 @@ constexpr HopperRun hopper_runs[] = {
     {0, "packed=300/200,20/50,130/100 hq=2 hkv=2 d=16 dtype=bf16 mask=\"documents(ids) & causal\" family=nan_attended"},
     {1, "sq=130 sk=700 hq=1 hkv=1 d=8 dtype=f16 out=f32 scale=-0.3"},
     {0, "b=2 sq=200 sk=300 hq=3 hkv=1 d=16 dtype=bf16 family=huge"},
+    {0, "packed=90/190,0/50,70/120,131/90,5/8 hq=2 hkv=1 d=16 dtype=bf16 family=nan_masked mask=\"causal\" seed=3"},
+    {1, "packed=90/190,0/50,70/120,131/90,5/8 hq=2 hkv=1 d=16 dtype=bf16 family=nan_masked mask=\"causal\" seed=4"},
     {1, "b=2 sq=40 sk=100 used=100,33 room=100 page=5 hq=1 hkv=1 d=24 dtype=bf16 family=nan_masked mask=\"causal\""},
 };
 
