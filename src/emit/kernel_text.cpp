@@ -77,6 +77,7 @@ void check(const ForwardSpec& s) {
   require(s.warps >= 1 && s.warps <= 16 && s.blocks >= 1, s, "1 to 16 warps");
   require(s.warps_n == 1 || (s.warps_n == 2 && s.warps % 2 == 0 && s.arch == 80), s,
           "one or two warps have the same rows");
+  require(s.warps_n == 1 || s.out_dtype != DType::f32, s, "what rounding leaves of probabilities is not handed over");
   const int rows = s.warps / s.warps_n * 16;
   require(s.q_tile == rows || s.q_tile == 2 * rows, s, "a warp has 16 or 32 rows");
   require(s.k_tile % (16 * s.warps_n) == 0, s, "each warp has keys of its own in steps of 16");

@@ -30,8 +30,8 @@ std::int64_t tile_smem_bytes(const Tile& tile, int dim, int dim_v, bool paged);
 
 // The first row of the table that is for these dims, has as many rows as `rows` asks for (or is the largest) and fits
 // the device's shared memory; null: none does. Of one (dim, dim_v) and device every row so chosen has the same k_tile:
-// a row of queries sees its keys in the same steps however many stand beside it. `alike`: and in the same order, so
-// that it has the same bits.
+// a row of queries sees its keys in the same steps however many stand beside it. `alike`: and in the same order, with
+// no warps that hand each other rounded probabilities, so that it has the same bits.
 const Tile* find_tile(std::span<const Tile> table, const Caps& caps, int dim, int dim_v, bool paged, std::int64_t rows,
                       bool alike = false);
 
