@@ -78,6 +78,11 @@ TEST(DecisionSm90, Refuses) {
   EXPECT_EQ(refused({}, hopper()), "");
 }
 // A call has the same bits in pages and side by side: the same tiles.
+TEST(DecisionSm90, TensorStoresWriteWholeChunks) {
+  EXPECT_EQ(decided({.queries = 200, .dim = 64, .dim_v = 64}).spec.o_copy, 16);
+  EXPECT_LT(decided({.queries = 1, .keys = 1, .dim = 1, .dim_v = 1}).spec.o_copy, 16);
+}
+
 TEST(DecisionSm90, TilesDoNotDependOnPages) {
   for (const int dim : {64, 128, 192, 256})
     for (const bool causally : {false, true}) {

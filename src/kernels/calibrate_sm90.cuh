@@ -86,7 +86,7 @@ PTX void calibrate_bulk(const Calibrate90Params& p, Calibrate90Shared& s, Calibr
   if (t == 0) expect(6144), ptx::tensor_load(s.a, p.cube, s.bars[1], 16, 90, 0);
   show(6144);
   log.mark('b', 'o', 'x', ' ');
-  if (t == 0) expect(384), ptx::tensor_load(s.a, p.plain, s.bars[1], -4, -3, 1);
+  if (t == 0) expect(384), ptx::tensor_load(s.a, p.plain, s.bars[1], -8, -3, 1);
   show(384);
   if (t == 0) expect(1024), ptx::tensor_load(s.a, p.narrow, s.bars[1], 40, 5, 1);
   show(1024);

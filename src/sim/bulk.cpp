@@ -55,6 +55,10 @@ Bulk tensor_copy(const void* map, const void* shared, u32 rank, const i32* at, c
   if (c.map.rank != rank)
     fatal("tensor map", pc,
           "coordinates of " + std::to_string(rank) + " dimensions for a map of " + std::to_string(c.map.rank));
+  if (std::int64_t{at[0]} * c.map.element_bytes % 16)
+    fatal("alignment", pc,
+          std::string(what) + " from element " + std::to_string(at[0]) +
+              " of a row on, which is no multiple of 16 bytes");
   std::copy_n(at, 5, c.at);
   c.bytes = c.map.bytes();
   c.shared = static_cast<char*>(const_cast<void*>(shared));
@@ -253,7 +257,12 @@ void tensor_load(void* dst, const void* map, void* word, u32 rank, i32 c0, i32 c
 }
 void tensor_store(const void* map, const void* src, u32 rank, i32 c0, i32 c1, i32 c2, i32 c3, i32 c4) {
   const i32 at[5] = {c0, c1, c2, c3, c4};
-  store(tensor_copy(map, src, rank, at, "tensor store", TESSERA_SIM_PC), "tensor store");
+  const Bulk copy = tensor_copy(map, src, rank, at, "tensor store", TESSERA_SIM_PC);
+  if (const std::uint64_t row = copy.map.dims[0] * copy.map.element_bytes; row % 16)
+    fatal(
+        "alignment", TESSERA_SIM_PC,
+        "a tensor store to rows of " + std::to_string(row) + " bytes: an H200 writes beyond what is no multiple of 16");
+  store(copy, "tensor store");
 }
 void bulk_load(void* dst, const void* src, u32 bytes, void* word) {
   load(byte_copy(src, dst, bytes, "bulk load", TESSERA_SIM_PC), word, "bulk load");

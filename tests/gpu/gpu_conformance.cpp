@@ -3,6 +3,7 @@
 // need, where there is a compiler and no GPU.
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -264,6 +265,37 @@ void run_suite(const Flags& flags, const Target& target, std::uint64_t seed, Tot
   if (report.failures.empty()) note_done(flags, part);
 }
 
+// What is at work, said every ten seconds, and at once what has failed: a run that is cut off has told what it saw.
+class Underway {
+ public:
+  explicit Underway(std::int64_t all) : all_(all), teller_([this](const std::stop_token& stop) { tell(stop); }) {}
+  void begin(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    running_.insert(what);
+  }
+  void end(const std::string& what, const std::string& failure) {
+    const std::lock_guard lock(mutex_);
+    running_.erase(what), ++done_;
+    if (!failure.empty()) std::cout << "  " << what << ": " << failure << std::endl;
+  }
+
+ private:
+  void tell(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, stop, std::chrono::seconds(10), [&] { return stop.stop_requested(); })) {
+      std::cout << "  " << done_ << " of " << all_ << "; at work:";
+      for (const std::string& what : running_) std::cout << ' ' << what << ';';
+      std::cout << std::endl;
+    }
+  }
+  const std::int64_t all_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::multiset<std::string> running_;
+  std::int64_t done_ = 0;
+  std::jthread teller_;
+};
+
 // All of them at once: each thread compiles what its case needs.
 void run_named(const Flags& flags, const Target& target, Totals& totals) {
   if (is_done(flags, "named")) return;
@@ -272,16 +304,14 @@ void run_named(const Flags& flags, const Target& target, Totals& totals) {
   for_named(flags, [&](const NamedCase& c, DType dtype) { all.emplace_back(&c, dtype); });
   std::vector<Outcome> outcomes(all.size());
   const Subject s = subject_of(target, flags.exact);
+  Underway underway(std::ssize(all));
   in_parallel(std::ssize(all), flags.threads, [&](std::int64_t i) {
     const auto& [c, dtype] = all[static_cast<std::size_t>(i)];
-    const auto begun = std::chrono::steady_clock::now();
-    outcomes[static_cast<std::size_t>(i)] = c->run(s, dtype);
-    const double seconds = seconds_since(begun);
-    if (seconds < 10 && outcomes[static_cast<std::size_t>(i)].passed()) return;
-    static std::mutex mutex;
-    const std::lock_guard lock(mutex);
-    std::cout << "  " << c->name << " of " << dtype << " took " << seconds << " s "
-              << outcomes[static_cast<std::size_t>(i)].failure.substr(0, 400) << std::endl;
+    const std::string what = c->name + " of " + std::string(name(dtype));
+    underway.begin(what);
+    Outcome& outcome = outcomes[static_cast<std::size_t>(i)];
+    outcome = c->run(s, dtype);
+    underway.end(what, outcome.passed() ? "" : outcome.failure.substr(0, 400));
   });
   Report report;
   for (std::size_t i = 0; i < all.size(); ++i) {

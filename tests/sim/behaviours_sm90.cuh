@@ -179,7 +179,7 @@ BEHAVIOUR(boxes_of_other_kinds) {  // before the begin, in the middle, and with 
   make(s, t, 4);
   if (t < 128 && lane == 0) {
     ptx::mbarrier_arrive_expect(s.bars[0], warp < 2 ? 24 * 8 * 2 : warp == 2 ? 32 * 16 * 2 : 16 * 16 * 2);
-    if (warp == 0) ptx::tensor_load(s.a, p.plain, s.bars[0], -4, -3, 1);
+    if (warp == 0) ptx::tensor_load(s.a, p.plain, s.bars[0], -8, -3, 1);
     if (warp == 1) ptx::tensor_load(s.a[8], p.plain, s.bars[0], 8, 50, 0);
     if (warp == 2) ptx::tensor_load(s.b, p.narrow, s.bars[0], 40, 5, 1);
     if (warp == 3) ptx::tensor_load(s.c, p.thin, s.bars[0], 8, 60, 1);
@@ -269,6 +269,10 @@ BEHAVIOUR(a_load_to_a_misaligned_place) {
 BEHAVIOUR(a_load_with_too_few_coordinates) {
   make(s, t, 1);
   if (t == 0) ptx::tensor_load(s.a, p.cube, s.bars[0], 0, 0);
+}
+BEHAVIOUR(a_load_of_half_a_chunk) {
+  make(s, t, 1);
+  if (t == 0) ptx::tensor_load(s.a, p.cube, s.bars[0], 4, 0, 0);
 }
 BEHAVIOUR(a_load_past_shared_memory) {
   make(s, t, 1);

@@ -63,7 +63,7 @@ TEST(CalibrationSm90, Boxes) {
         ASSERT_EQ(half("box3", 0, swizzled(((z * 24 + row) * 64 + column), 128)), cube_at(z, 90 + row, 16 + column));
   const struct {
     int from, columns, rows, span, x, y, z, planes;
-  } boxes[] = {{0, 24, 8, 16, -4, -3, 1, 1},
+  } boxes[] = {{0, 24, 8, 16, -8, -3, 1, 1},
                {1, 32, 16, 64, 40, 5, 1, 1},
                {3, 16, 16, 32, 8, 60, 1, 1},
                {4, 64, 32, 128, 8, 77, 0, 2},

@@ -25,7 +25,8 @@ PTX void tensor_prefetch(const TensorMap& map) {
 
 // 9.7.9: cp.async.bulk.tensor, from global to shared memory. The box at these coordinates (of the innermost dimension
 // first, in elements) goes to `dst`, which is a multiple of 128, or of 1024 where the map swizzles; what lies outside
-// of the tensor is zero. All bytes of the box count on the mbarrier, those outside of the tensor too.
+// of the tensor is zero. The innermost coordinate is a multiple of 16 bytes: an H200 takes another one for an illegal
+// instruction. All bytes of the box count on the mbarrier, those outside of the tensor too.
 PTX void tensor_load(void* dst, const TensorMap& map, MBarrier& b, i32 c0) {
   INSN(
       ::sim::tensor_load(dst, &map, &b, 1, c0, 0, 0, 0, 0),
