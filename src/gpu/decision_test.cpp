@@ -54,6 +54,34 @@ TEST(TileTable, KeysOfATileDependOnTheDimsAlone) {
     }
 }
 
+TEST(Decision, AFixedReferenceWhereScoresStayNearTheLastTile) {
+  const auto fixed = [](const char* score, const Mask& mask, bool invariant = false) {
+    return decided({.queries = 512, .keys = 512},
+                   {.mask = mask, .score = parse_score(score), .batch_invariant = invariant})
+        .spec.fixed;
+  };
+  EXPECT_TRUE(fixed("s", causal()));
+  EXPECT_FALSE(fixed("s", causal(), true));
+  EXPECT_TRUE(fixed("softcap(30)", full()));
+  EXPECT_TRUE(fixed("s - 0.5 * real(h + 1) * real(q - k)", causal()));
+  EXPECT_FALSE(fixed("s + 0.5 * real(h + 1) * real(q - k)", causal()));  // grows towards the first key
+  EXPECT_TRUE(fixed("s + 0.1 * real(q - k)", causal()));                 // by 51, which leaves room
+  EXPECT_FALSE(fixed("s - 0.5 * real(abs(q - k))", full()));             // the last key is far from the first query
+  EXPECT_FALSE(
+      fixed("s - 0.5 * real(q - k)", parse_mask("k <= q & (k % 3 == 0)")));  // where its tiles are is not known
+}
+
+TEST(Decision, TilesOfFewKeysHaveFewRowsAtLargeDims) {
+  const auto rows = [](std::int64_t n, const Mask& mask) {
+    return decided({.queries = n, .keys = n, .dim = 256, .dim_v = 256}, {.mask = mask}).spec.q_tile;
+  };
+  EXPECT_EQ(rows(512, full()), 64);
+  EXPECT_EQ(rows(1024, full()), 128);
+  EXPECT_EQ(rows(2048, causal()), 64);
+  EXPECT_EQ(rows(8192, causal()), 128);
+  EXPECT_EQ(rows(8192, window(1023, 0)), 64);
+}
+
 TEST(Decision, AFewQueriesShareATileWithTheirGroup) {
   const Decision one = decided({.queries = 1, .keys = 300, .heads_q = 32, .heads_kv = 4});
   EXPECT_EQ(one.spec.heads, 8);
