@@ -1,6 +1,7 @@
 // What device subjects are made of: memory that goes to a device and back with its guards, and variations of cases.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <set>
 
@@ -57,6 +58,28 @@ TEST(DeviceMemory, CopiesRowsOfUnknownMemory) {
   memory->leave();
   EXPECT_EQ(mine[203], 7.0f);
   EXPECT_EQ(mine[204], 1.0f);
+}
+
+// Calls at once have a stream each; one after the other has the stream and the memory of the one before.
+TEST(DeviceMemory, IsKeptWithItsStream) {
+  const tests::FakeEngine engine;
+  std::array<char, 2> streams{};
+  std::size_t made = 0;
+  const MakeMemory make = copied_memory(engine, 0, [&] { return Stream{&streams.at(made++)}; });
+  std::vector<float> mine(100, 1);
+  const Tensor t = tensor(mine.data(), {100});
+  const auto enter = [&](DeviceMemory& memory) { return memory.enter("k", t, nullptr, false); };
+  auto first = make(), second = make();
+  const Stream stream = second->stream();
+  EXPECT_NE(first->stream(), stream);
+  void* const there = enter(*second);
+  EXPECT_NE(enter(*first), there);
+  second->leave();
+  second.reset();
+  const auto third = make();
+  EXPECT_EQ(third->stream(), stream);
+  EXPECT_EQ(enter(*third), there);
+  EXPECT_EQ(made, 2u);
 }
 
 TEST(Regions, EndWithTheirBuffers) {

@@ -5,8 +5,8 @@
     python tools/gpu_test.py --seconds 500                     what fits into the time; the next call goes on from there
 
 First the named cases, graph replay, two streams; then generated suites, a seed at a time; then a subset under each tool of compute-sanitizer, where it is
-installed. A piece is remembered under the hash of the tool's binary: another build starts anew. Exit code 1 when a piece
-failed; a summary of all pieces comes last.
+installed. A piece is remembered with its command under the hash of the tool's binary: another build, or other flags, start anew. Each
+writes its log as it goes. Exit code 1 when a piece failed, 2 when pieces were not started in time; a summary of all pieces comes last.
 """
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", default="build/release/tests/tessera_gpu_conformance")
+    parser.add_argument("--backend", default="cuda:sm_80", help="cuda:sm_80 or cuda:sm_90 (cuda:sm_80)")
+    parser.add_argument("--limit", type=float, default=900, help="seconds after which a piece is stopped and has failed (900)")
     parser.add_argument("--dtypes", default="bf16,f16")
     parser.add_argument("--results", default="build/results/gpu")
     parser.add_argument("--cases", type=int, default=20000, help="generated, in all (20000)")
@@ -45,6 +47,9 @@ class Pieces:
         kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         self.done = kept.get("pieces", {}) if kept.get("build") == build else {}
 
+    def passed(self, name: str, command: list[str]) -> bool:
+        return self.done.get(name, {}).get("passed", False) and self.done[name].get("command") == command
+
     def add(self, name: str, result: dict) -> None:
         self.done[name] = result
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,22 +64,25 @@ def counts(output: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def run(command: list[str], log: pathlib.Path) -> dict:
+def run(command: list[str], log: pathlib.Path, limit: float) -> dict:
     start = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True)
-    output = done.stdout + done.stderr
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text(" ".join(command) + "\n" + output, encoding="utf-8")
-    cases, failed = counts(output)
-    passed = done.returncode == 0 and cases > 0 and failed == 0
-    return {"passed": passed, "cases": cases, "failed": failed, "code": done.returncode, "log": str(log),
-            "seconds": round(time.monotonic() - start, 1)}
+    with open(log, "w", encoding="utf-8") as file:
+        file.write(" ".join(command) + "\n")
+        file.flush()
+        try:
+            code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, timeout=limit).returncode
+        except subprocess.TimeoutExpired:
+            code = 124
+    cases, failed = counts(log.read_text(encoding="utf-8"))
+    return {"passed": code == 0 and cases > 0 and failed == 0, "cases": cases, "failed": failed, "code": code, "log": str(log),
+            "command": command, "seconds": round(time.monotonic() - start, 1)}
 
 
 def planned(options) -> list[tuple[str, list[str]]]:
     """Every piece: its name and its command."""
-    suite = lambda seed, kernels, cases: [options.tool, "--dtype", options.dtypes, "--seeds", str(seed),  # noqa: E731
-                                          "--kernels", str(kernels), "--cases", str(cases)]
+    suite = lambda seed, kernels, cases: [options.tool, "--backend", options.backend, "--dtype", options.dtypes,  # noqa: E731
+                                          "--seeds", str(seed), "--kernels", str(kernels), "--cases", str(cases)]
     pieces = [("named cases", [*suite(1, 1, 1), "--named"]), ("graphs and streams", [options.tool, "--streams"])]
     suites = -(-options.cases // (options.piece * len(options.dtypes.split(","))))
     pieces += [(f"suite {seed}", suite(seed, options.kernels, options.piece)) for seed in range(1, suites + 1)]
@@ -95,12 +103,12 @@ def main() -> int:
     started, waiting = time.monotonic(), 0
     all_pieces = planned(options)
     for name, command in all_pieces:
-        if pieces.done.get(name, {}).get("passed"):
+        if pieces.passed(name, command):
             continue
         if options.seconds and time.monotonic() - started > options.seconds:
             waiting += 1
             continue
-        result = run(command, results / "logs" / (re.sub(r"[^a-z0-9]+", "-", name) + ".txt"))
+        result = run(command, results / "logs" / (re.sub(r"[^a-z0-9]+", "-", name) + ".txt"), options.limit)
         pieces.add(name, result)
         print(f"{'passed' if result['passed'] else 'FAILED'}  {name}: {result['cases']} cases, {result['failed']} failed, "
               f"{result['seconds']} s" + ("" if result["passed"] else f" (exit code {result['code']}, {result['log']})"), flush=True)
@@ -111,7 +119,7 @@ def main() -> int:
     print(f"{len(known)} of {len(all_pieces)} pieces, {failed} failed, {sum(one['cases'] for one in known)} cases"
           + (f"; {waiting} were not started in time: the same command goes on with them" if waiting else "")
           + ("" if shutil.which("compute-sanitizer") else "; compute-sanitizer is not here"))
-    return 1 if failed or not known else 0
+    return 1 if failed else 2 if waiting or not known else 0
 
 
 if __name__ == "__main__":

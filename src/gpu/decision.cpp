@@ -17,7 +17,6 @@ namespace {
 constexpr std::int64_t most_partial_bytes = std::int64_t{256} << 20;
 constexpr std::int64_t most_run_tiles = std::int64_t{1} << 20;  // query tiles of all maps: beyond, the mask does alone
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 std::size_t padded(std::size_t bytes) {
   return (bytes + workspace_alignment - 1) / workspace_alignment * workspace_alignment;
 }
@@ -48,11 +47,15 @@ bool is_everything(const TileMap& tiles) {
   return tiles.decided() && tiles.bands().size() == 1 && tiles.bands()[0] == Band{};
 }
 
-// Keys that a query attends to, on average over some of them; without a mask that bands describe, all.
+// As usual_queries().
 std::int64_t usual_keys(const Problem& p) {
+  return p.packed ? ceil_div(p.tokens_kv, std::max<std::int64_t>(1, p.batch)) : p.tokens_kv;
+}
+
+// Keys that a query attends to, on average over some of them; without a mask that bands describe, all.
+std::int64_t usually_attended(const Problem& p) {
   const TileMap map(p.mask);
-  const std::int64_t keys = p.packed ? ceil_div(p.tokens_kv, std::max<std::int64_t>(1, p.batch)) : p.tokens_kv;
-  const std::int64_t queries = usual_queries(p), offset = keys - queries;
+  const std::int64_t keys = usual_keys(p), queries = usual_queries(p), offset = keys - queries;
   if (!map.decided() || queries == 0) return keys;
   constexpr std::int64_t looks = 8;
   std::int64_t sum = 0;
@@ -69,7 +72,7 @@ std::int64_t usual_keys(const Problem& p) {
 // have a multiprocessor together, or three of dim 64. There functions of scores keep the tensor core waiting besides.
 // docs/kernels/forward_sm80.md has the measurements.
 std::int64_t wanted_rows(const Problem& p, std::int64_t rows) {
-  const std::int64_t dim = std::max(p.dim, p.dim_v), keys = usual_keys(p);
+  const std::int64_t dim = std::max(p.dim, p.dim_v), keys = usually_attended(p);
   const bool few_keys = dim > 192 && (is_everything(TileMap(p.mask)) ? keys < 1024 : keys <= 2048);
   const auto& nodes = p.score.graph().nodes;
   const bool functions = dim <= 64 && std::any_of(nodes.begin(), nodes.end(), [](const Node& node) {
@@ -88,8 +91,7 @@ const Tile* tile_for(const Problem& p, const Caps& caps, int arch, std::span<con
                      p.batch_invariant || p.out_dtype == DType::f32);
   const bool decided = TileMap(p.mask).decided();
   TileUse use{dim, dim_v, !decided || !is_everything(TileMap(p.mask)), !decided || !p.score.graph().nodes.empty(), 0};
-  const std::int64_t usual_keys = p.packed ? ceil_div(p.tokens_kv, std::max<std::int64_t>(1, p.batch)) : p.tokens_kv;
-  use.keys = p.batch_invariant ? std::numeric_limits<std::int64_t>::max() : usual_keys;
+  use.keys = p.batch_invariant ? std::numeric_limits<std::int64_t>::max() : usual_keys(p);
   return find_tile_sm90(table, caps, use);
 }
 
@@ -271,9 +273,7 @@ void deal_items(const Problem& p, const TileMap& map, const Caps& caps, Decision
     }
     work.cost.push_back(keys);
   }
-  constexpr double part_of_cache = 0.5;
-  d.dealt = std::make_shared<const DealList>(
-      deal(work, persistent_blocks(caps, d.items()), part_of_cache * static_cast<double>(caps.l2_bytes)));
+  d.dealt = std::make_shared<const DealList>(deal(work, persistent_blocks(caps, d.items()), cache_of_keys(caps)));
 }
 
 // Whether what a score change adds by the place of the key may lead far from what it adds in the tile that a row meets

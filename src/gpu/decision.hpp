@@ -76,6 +76,11 @@ inline Decision decide(const Problem& problem, const TileMap& tiles, const Caps&
   return decide(problem, tiles, caps, arch, tiles_of(arch));
 }
 
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+
+// Bytes of keys and values that heads which are worked on at once may have: half of L2.
+inline double cache_of_keys(const Caps& caps) { return 0.5 * static_cast<double>(caps.l2_bytes); }
+
 // Queries of a sequence, on average where they are packed: what a tile is likely to be filled with.
 std::int64_t usual_queries(const Problem& problem);
 

@@ -6,8 +6,6 @@
 namespace tessera::gpu {
 namespace {
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
-
 // Positions beyond 2^60 do not overflow, and are beyond all keys.
 std::int64_t key_at(std::int64_t query, std::int64_t distance, std::int64_t keys) {
   constexpr std::int64_t far = std::int64_t{1} << 60;
@@ -71,11 +69,10 @@ void order_tiles(const Problem& p, const TileMap& map, const Decision& d, std::s
 }
 
 std::int64_t units_at_once(const Problem& p, const Decision& d, std::span<const Extent> sequences, const Caps& caps) {
-  constexpr double part_of_cache = 0.5;
   std::int64_t keys = 0;
   for (const Extent& e : sequences) keys += e.keys;
   const double bytes = std::max(1.0, static_cast<double>(keys) * static_cast<double>(p.dim + p.dim_v) * 2);
-  const double fit = part_of_cache * static_cast<double>(caps.l2_bytes) / bytes;
+  const double fit = cache_of_keys(caps) / bytes;
   std::int64_t heads = 1;  // key heads
   for (std::int64_t h = 1; h <= p.heads_kv && static_cast<double>(h) <= fit; ++h)
     if (p.heads_kv % h == 0) heads = h;

@@ -22,10 +22,6 @@ bool matches(const Candidate& c, std::string_view pinned) {
   return pinned.empty() || pinned == c.backend || pinned == c.full_name();
 }
 
-}  // namespace
-
-namespace {
-
 bool can(const Candidate& c) { return c.missing.empty() && c.reasons.empty(); }
 
 // Whether a later candidate of the same backend can run it, which candidate i calls the better choice.

@@ -156,8 +156,11 @@ TESSERA_ON_ALL(2)
 TESSERA_ON_ALL(4)
 TESSERA_ON_ALL(8)
 TESSERA_ON_ALL(16)
-TESSERA_HOOK __tsan_read_range(void* p, unsigned long n){TESSERA_SEE(n, false)} TESSERA_HOOK
-    __tsan_write_range(void* p, unsigned long n){TESSERA_SEE(n, true)} TESSERA_HOOK __tsan_func_entry(void*) {}
+#define TESSERA_ON_RANGE(name, write) \
+  TESSERA_HOOK name(void* p, unsigned long n) { TESSERA_SEE(n, write) }
+TESSERA_ON_RANGE(__tsan_read_range, false)
+TESSERA_ON_RANGE(__tsan_write_range, true)
+TESSERA_HOOK __tsan_func_entry(void*) {}
 TESSERA_HOOK __tsan_func_exit() {}
 TESSERA_HOOK __tsan_init() {}
 #endif

@@ -235,14 +235,20 @@ void add(Totals& totals, const Report& report, const Plans& kernels) {
   for (const std::string& skipped : report.skipped) std::cout << "  not given: " << skipped << '\n';
 }
 
+// A part with all that decides what it looks at.
+std::string in_full(const Flags& flags, const std::string& part) {
+  std::string text = flags.backend + ", metadata " + std::to_string(static_cast<int>(flags.metadata));
+  for (const DType dtype : flags.dtypes) text += ", " + std::string(name(dtype));
+  return text + (flags.exact ? ", exact: " : ": ") + part;
+}
 bool is_done(const Flags& flags, const std::string& part) {
   std::ifstream file(flags.state);
   for (std::string line; std::getline(file, line);)
-    if (line == part) return true;
+    if (line == in_full(flags, part)) return true;
   return false;
 }
 void note_done(const Flags& flags, const std::string& part) {
-  if (!flags.state.empty()) std::ofstream(flags.state, std::ios::app) << part << '\n';
+  if (!flags.state.empty()) std::ofstream(flags.state, std::ios::app) << in_full(flags, part) << '\n';
 }
 
 void run_suite(const Flags& flags, const Target& target, std::uint64_t seed, Totals& totals) {
